@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from kombu.exceptions import ChannelError, OperationalError
@@ -129,22 +128,3 @@ def num_waiting(app: Any, producer: Any, task: str) -> int:
             return int(producer.channel.queue_declare(queue=task, passive=True).message_count)
         except ChannelError:  # Valkey knows no empty queue
             return 0
-
-
-@dataclass
-class MemoryQueue:
-    """Remembers what was asked for: the fake of the seam.
-
-    Attributes:
-        sent: The tasks in order.
-    """
-
-    sent: list[str] = field(default_factory=list)
-
-    async def wake(self, task: str, num: int = 1) -> None:
-        self.sent += [task] * num
-
-    def take(self) -> list[str]:
-        """Everything remembered so far, which is then forgotten."""
-        taken, self.sent = self.sent, []
-        return taken

@@ -28,7 +28,6 @@ from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
 from batch.finish.finalize import finalize
-from batch.queue import MemoryQueue
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
 from batch.states import BatchStatus
@@ -44,6 +43,7 @@ from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import row as rows
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 
 NUM_ROWS = 20_000
 LINE_BYTES = 2000
@@ -112,7 +112,7 @@ async def add_batch(database: Database, store: LocalFileStore, file_id: str) -> 
 
 
 @contextmanager
-def fake_engine(module: str = "engine_adapter.client.fake_server") -> Iterator[str]:
+def fake_engine(module: str = "tests.fakes.server") -> Iterator[str]:
     """The URL of a fake engine in a process of its own."""
     argv = [sys.executable, "-m", module, "--port", "0"]
     argv += ["--latency-ms", str(LATENCY_MS), "--max-running", "1024"]

@@ -29,7 +29,6 @@ import httpx
 import orjson
 
 from batch.files.local import LocalFileStore
-from batch.queue import MemoryQueue
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
 from bench.prefix_order import add_batch
@@ -40,6 +39,7 @@ from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
 from service.clock import SystemClock
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 from tests.fixtures.online import Gateway, running_gateway
 from tests.fixtures.vllm import MODEL, Vllm, running_vllm
 

@@ -23,11 +23,11 @@ from bench.report import report
 from bench.servers import postgres_url, valkey_url
 from coserve.local import postgres
 from coserve.local.part import ManagedProcess
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import usage as usages
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 
 OUTAGE_S = 60.0
 BEFORE_S = 5.0

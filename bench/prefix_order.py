@@ -29,7 +29,6 @@ from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
 from batch.intake.validate import validate
-from batch.queue import MemoryQueue
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
 from batch.states import BatchStatus
@@ -45,6 +44,7 @@ from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
 from store.repositories import file as files
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 MODEL_DIR = ROOT / ".coserve/models/SmolLM2-135M-Instruct"

@@ -4,7 +4,7 @@
 
 It knows which requests it has and drops aborted ones, and gives everybody the same answer of 32
 tokens. Prints `listening on PORT` when it serves. For everything else there is
-`engine_adapter.client.fake_server`.
+`tests.fakes.server`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 import uvloop
 
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings, usage_block, whole_answer
+from tests.fakes.engine import FakeEngine, FakeSettings, usage_block, whole_answer
 
 NUM_TOKENS: Final = 32
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

@@ -163,7 +163,7 @@ async def measure_chat(world: World, num: int) -> dict[str, float]:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as http:
         with ExitStack() as stack:
-            fakes = engines(stack, world, num, "engine_adapter.client.fake_server")
+            fakes = engines(stack, world, num, "tests.fakes.server")
             urls, processes = gateways(stack, world, num, fakes)
             await until_served(http, urls)
             await chat(http, urls, 2.0)

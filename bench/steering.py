@@ -24,7 +24,6 @@ import uvloop
 from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
-from batch.queue import MemoryQueue
 from batch.run import window
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
@@ -40,6 +39,7 @@ from engine_adapter.engine_process import EngineSettings
 from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 
 NUM_ROWS = 10_000
 ANSWER_TOKENS = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -41,27 +41,3 @@ class SystemClock:
 
     async def sleep(self, duration_s: float) -> None:
         await asyncio.sleep(duration_s)
-
-
-class ManualClock:
-    """A clock that moves when told to, and by what is slept: the fake of the seam."""
-
-    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        self._start = start
-        self._elapsed_s = 0.0
-
-    def now(self) -> datetime:
-        """The current instant, UTC."""
-        return self._start + timedelta(seconds=self._elapsed_s)
-
-    def monotonic(self) -> float:
-        """Seconds since the clock was made."""
-        return self._elapsed_s
-
-    def advance(self, duration_s: float) -> None:
-        self._elapsed_s += duration_s
-
-    async def sleep(self, duration_s: float) -> None:
-        """Advance by the duration and let other tasks run."""
-        self.advance(duration_s)
-        await asyncio.sleep(0)

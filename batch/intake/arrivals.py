@@ -57,23 +57,6 @@ class StoredArrivals:
             logger.warning("arrival of %s left to collection: %s", key, type(away.orig).__name__)
 
 
-class MemoryArrivals:
-    """In memory: the fake of the seam.
-
-    Attributes:
-        keys: What was announced and not forgotten.
-    """
-
-    def __init__(self) -> None:
-        self.keys: set[str] = set()
-
-    async def announce(self, key: str) -> None:
-        self.keys.add(key)
-
-    async def forget(self, key: str) -> None:
-        self.keys.discard(key)
-
-
 async def discard(file_store: FileStore, known: Arrivals, key: str) -> None:
     """Remove an object that is known to have no file."""
     await file_store.delete(key)

@@ -145,7 +145,7 @@ async def two_keys(url: str) -> tuple[str, str]:
 
 def _engine() -> AbstractContextManager[Peer]:
     options = ["--context-tokens", "65536"]
-    return _printing("engine_adapter.client.fake_server", options, "direct", "")
+    return _printing("tests.fakes.server", options, "direct", "")
 
 
 @contextmanager

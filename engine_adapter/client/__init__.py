@@ -1,1 +1,1 @@
-"""How gateway and batch talk to engines: one protocol, an HTTP client, a pool and a fake."""
+"""How gateway and batch talk to engines: one protocol, an HTTP client and a pool."""

@@ -68,7 +68,7 @@ class FakeEngineProcess:
     """A fake engine behind HTTP, one process; its journal goes on over every restart.
 
     Args:
-        more: Options of `engine_adapter.client.fake_server`.
+        more: Options of `tests.fakes.server`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FakeEngineProcess:
         self.port = free_port()
         self.journal: Path | None = folder / "engine-journal.jsonl"
         self._argv = [
-            sys.executable, "-m", "engine_adapter.client.fake_server",
+            sys.executable, "-m", "tests.fakes.server",
             "--port", str(self.port), "--latency-ms", str(latency_ms),
             "--max-running", str(max_running), "--journal", str(self.journal),
             "--context-tokens", str(context_tokens), *more,

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from engine_adapter.client.fake_journal import BEGUN, read_journal
 from tests.chaos.feeder import Feeder, Submitted
 from tests.chaos.observer import Observer
+from tests.fakes.journal import BEGUN, read_journal
 
 END_LIMIT_S = 900.0
 PARTS_LIMIT_S = 30.0

@@ -55,7 +55,7 @@ class Live:
 
 @contextmanager
 def _fake_engine(*options: str) -> Iterator[str]:
-    argv = [sys.executable, "-m", "engine_adapter.client.fake_server", "--port", "0", *options]
+    argv = [sys.executable, "-m", "tests.fakes.server", "--port", "0", *options]
     process = subprocess.Popen(
         argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent
     )

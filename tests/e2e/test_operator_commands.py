@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from engine_adapter.client.fake_engine import VERSION
 from store.schema import NEEDED
+from tests.fakes.engine import VERSION
 from tests.fixtures.supervised import COSERVE, ROOT, Up, wait_until
 from tests.integration.coserve.commands.test_shapes import documented
 

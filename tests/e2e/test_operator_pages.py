@@ -9,11 +9,11 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from sqlalchemy import text
 
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from store.repositories import engine as engines
 from store.session import Database
 from tests.e2e.test_dashboard_layout import logged_in, overflows
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import add_batch, line
 from tests.fixtures.dashboard import Site, site
 from tests.fixtures.drawn import barriers, screenshot

@@ -12,12 +12,12 @@ import pytest
 
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall, RequestClass
 from engine_adapter.client.engine_facts import VLLM
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.rid import new_rid
 from gateway.settings import GatewaySettings
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench, add_batch, read_batch
 from tests.fixtures.online import running_gateway
 from tests.fixtures.vllm import CONTEXT_TOKENS, MODEL, Vllm, running_vllm

@@ -44,7 +44,7 @@ LIMIT_S = 300.0
 
 def fake_command(port: int) -> list[str]:
     return [
-        sys.executable, "-m", "engine_adapter.client.fake_server", "--port", str(port),
+        sys.executable, "-m", "tests.fakes.server", "--port", str(port),
         "--model", FAKE, "--latency-ms", "100", "--token-ms", "20", "--max-running", "16",
     ]  # fmt: skip
 

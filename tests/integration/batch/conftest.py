@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench
 from tests.fixtures.steered_engine import SteeredEngine
 

@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import text
 
 from batch.run.dispatch import DispatchLimits
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings, Refused, flat_error
-from engine_adapter.client.fake_script import Script
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings, Refused, flat_error
+from tests.fakes.script import Script
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     PATIENCE_S,
     Bench,

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from engine_adapter.client.engine_facts import OURS, VLLM
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import chat_report
 from store.repositories.chat_report import ChatNow
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench, add_batch, line, read_batch
 
 

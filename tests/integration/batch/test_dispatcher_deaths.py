@@ -15,10 +15,10 @@ from batch.run.quarantine import DISPATCHER_CODE, MAX_DISPATCHER_LOSSES
 from batch.run.reap import reap
 from batch.states import BatchStatus
 from engine_adapter.client.base import EngineCall, EngineReply
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient
-from engine_adapter.client.fake_script import prompt_text
 from store.repositories import row as rows
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeEngineClient
+from tests.fakes.script import prompt_text
 from tests.fixtures.batches import Bench, add_batch, file_lines, line, read_batch
 
 NUM_INNOCENT = 40

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from sqlalchemy import text
 
 from batch.run.dispatch import Dispatcher, DispatchLimits, Ending
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import engine as engines
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     MODEL,
     PATIENCE_S,

@@ -19,10 +19,10 @@ from batch.finish import collect
 from batch.finish.finalize import RUN_S, finalize
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
-from service.clock import ManualClock
 from store.models import File
 from store.repositories import file as files
 from store.session import Database
+from tests.fakes.seams import ManualClock
 from tests.fixtures.batches import PATIENCE_S, Bench, add_batch, line, output_lines, read_batch
 from tests.fixtures.supervised import ROOT
 

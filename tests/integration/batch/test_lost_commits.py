@@ -25,7 +25,6 @@ from batch.intake import idempotency
 from batch.intake.arrivals import StoredArrivals, collect_arrivals
 from batch.intake.upload import receive
 from batch.intake.validate import validate
-from batch.queue import MemoryQueue
 from batch.run.claim import RowClaimer
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
@@ -37,6 +36,7 @@ from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import usage as usages
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 from tests.fixtures.batches import MODEL, PATIENCE_S, PATIENT, Bench, add_batch, line, read_batch
 from tests.fixtures.commit_proxy import CommitProxy, commit_proxy
 from tests.fixtures.steered_engine import SteeredEngine

@@ -12,11 +12,11 @@ from batch.finish.finalize import finalize
 from batch.run.quarantine import FAILURE_CODE, MAX_LOSSES, digests_of
 from batch.states import BatchStatus
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, RESPONSES_PATH
-from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import suspect as suspects
 from store.repositories.suspect import Loss
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
 from tests.fixtures.batches import MODEL, Bench, add_batch, file_lines, line, read_batch
 from tests.fixtures.engine_process import POISON, engine_process
 

@@ -30,7 +30,6 @@ from batch.files.memory import MemoryFileStore
 from batch.finish.cancel import cancel, expire
 from batch.finish.finalize import finalize
 from batch.finish.output import line_id
-from batch.queue import MemoryQueue
 from batch.rerun import retry_failed
 from batch.run.reap import reap
 from batch.states import BatchStatus
@@ -45,6 +44,7 @@ from store.repositories.result import NewResult
 from store.repositories.row import ClaimedRow, PutBack
 from store.session import Database
 from store.types import new_id
+from tests.fakes.seams import MemoryQueue
 from tests.fixtures.batch_invariants import Seen, check
 from tests.fixtures.batches import Bench, add_batch, add_validating, end_window, line
 

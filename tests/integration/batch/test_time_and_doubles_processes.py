@@ -18,10 +18,10 @@ from batch.queue import DISPATCH, STAGES
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from batch.worker.commands import beat_command
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_journal import SERVED, Journal, read_journal
-from engine_adapter.client.fake_server import serving
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.journal import SERVED, Journal, read_journal
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     PATIENCE_S,
     add_validating,

@@ -6,12 +6,12 @@ import asyncio
 
 from batch.finish.cancel import cancel
 from engine_adapter.client.base import TokenUsage
-from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.http import HttpEngineClient
 from store.models import Usage
 from store.repositories import key as keys
 from store.repositories import usage as usages
 from store.session import Database
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import (
     MODEL,
     Bench,

@@ -17,10 +17,10 @@ from batch.queue import STAGES, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from batch.worker.commands import worker_commands
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.repositories import stage_count
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     PATIENCE_S,
     add_validating,

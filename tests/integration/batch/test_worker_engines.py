@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from batch.files import make_file_store
 from batch.settings import BatchSettings
 from coserve.cli import app
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import add_validating, line, until_status
 from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import installation, workers

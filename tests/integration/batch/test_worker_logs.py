@@ -12,9 +12,9 @@ from batch.files import make_file_store
 from batch.queue import STAGES, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import PATIENCE_S, add_validating, line, until_status
 from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import installation, workers

@@ -12,11 +12,11 @@ from batch.files import make_file_store
 from batch.run import lease
 from batch.settings import BatchSettings
 from batch.worker.commands import NUM_STAGE_PROCESSES
-from engine_adapter.client.fake_engine import FakeEngine
-from engine_adapter.client.fake_server import serving
 from service.clock import SystemClock
 from store.repositories import row as rows
 from store.session import Database
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import serving
 from tests.fixtures.batches import add_batch, line, until, until_completed
 from tests.fixtures.workers import installation, workers
 

@@ -21,13 +21,13 @@ import pytest
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from coserve.local import postgres, valkey
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
 from store.repositories import key as keys
 from store.repositories import project as projects
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench
 from tests.fixtures.databases import TEMPLATE
 from tests.fixtures.online import Gateway, running_gateway

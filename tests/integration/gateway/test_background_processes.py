@@ -17,11 +17,11 @@ import pytest
 from batch.settings import BatchSettings
 from batch.worker.commands import worker_commands
 from coserve.local.ports import free_port
-from engine_adapter.client.fake_engine import FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.engine import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import PATIENCE_S, until
 from tests.fixtures.forked import ForkedProcess
 from tests.fixtures.response_events import check_response, read_stream

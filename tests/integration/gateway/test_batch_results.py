@@ -14,8 +14,6 @@ from batch.files import FileStore
 from batch.finish.finalize import finalize
 from batch.run.dispatch import DispatchLimits
 from batch.states import BatchStatus
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import file as files
@@ -23,6 +21,8 @@ from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.result import NewResult
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench, add_batch, line, read_batch, running
 from tests.fixtures.live_gateway import Api
 

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.online import Gateway, running_gateway
 
 MODEL = "m"

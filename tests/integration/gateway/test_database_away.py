@@ -11,8 +11,6 @@ import pytest
 import pytest_asyncio
 from openai import APIStatusError, AuthenticationError
 
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.auth import keys as ring
 from gateway.auth.keys import KeyRing
 from gateway.settings import GatewaySettings
@@ -20,6 +18,8 @@ from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.repositories import usage as usages
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import PATIENCE_S
 from tests.fixtures.commit_proxy import CommitProxy, commit_proxy
 from tests.fixtures.online import Gateway, running_gateway

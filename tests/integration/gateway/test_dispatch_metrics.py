@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from batch.run.dispatch import DispatchLimits
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import dispatch_count
 from store.repositories.dispatch_count import DispatchCounts
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import MODEL, Bench, add_batch, line
 from tests.integration.gateway.conftest import Online
 

@@ -16,13 +16,13 @@ import pytest
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from engine_adapter.client.base import EMBEDDINGS_PATH
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import usage as usages
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench
 from tests.fixtures.online import Gateway, running_gateway
 

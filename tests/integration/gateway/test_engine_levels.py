@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from engine_adapter.client.fake import FakeEngine
 from store.repositories import engine as engines
 from store.session import Database
+from tests.fakes.client import FakeEngine
 from tests.integration.gateway.conftest import Online
 
 

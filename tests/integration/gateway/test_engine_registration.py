@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from batch.queue import MemoryQueue
 from batch.worker.sweep import sweep
 from coserve.local.ports import free_port
 from gateway.settings import GatewaySettings
 from store.repositories import engine as engines
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 from tests.fixtures.online import Gateway, running_gateway
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +63,7 @@ async def serving_itself(gateway_url: str, port: int, token: str = TOKEN) -> Asy
     url = f"http://127.0.0.1:{port}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "engine_adapter.registration", "--",
-        sys.executable, "-m", "engine_adapter.client.fake_server", "--port", str(port),
+        sys.executable, "-m", "tests.fakes.server", "--port", str(port),
         "--model", MODEL,
         cwd=ROOT,
         stdout=asyncio.subprocess.DEVNULL,

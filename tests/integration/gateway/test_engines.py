@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 from api.engine_errors import ENGINE_LOST
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
 from store.repositories import engine as engines
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.engine_process import EngineProcess, engine_process
 from tests.fixtures.online import Gateway, running_gateway
 

@@ -15,14 +15,14 @@ import pytest
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.engine_facts import OTHER, OURS, SGLANG, VLLM, remembered_facts
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.foreign_facts import ForeignTerms
 from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
 from store.repositories import chat_report, validation
 from store.repositories.chat_report import ChatNow
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench, add_batch
 from tests.fixtures.online import running_gateway
 from tests.integration.gateway.conftest import MODEL, Online

@@ -10,10 +10,10 @@ import httpx
 from sqlalchemy import text
 
 from batch.files.memory import MemoryFileStore
-from engine_adapter.client.fake_engine import VERSION
 from gateway.routes.health import STAGE_OVERDUE_S
 from store.repositories import engine as engines
 from store.session import Database
+from tests.fakes.engine import VERSION
 from tests.fixtures.batches import PATIENCE_S, add_validating, line
 from tests.integration.gateway.conftest import MODEL, Online
 

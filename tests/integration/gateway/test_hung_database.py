@@ -18,11 +18,11 @@ from sqlalchemy.exc import OperationalError
 
 from coserve.local import postgres
 from coserve.local.part import ManagedProcess
-from engine_adapter.client.fake_engine import FakeEngine
-from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
 from store.bounded_connection import ANSWER_LIMIT_S, CONNECT_LIMIT_S
 from store.session import Database
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import serving
 from tests.fixtures.online import Gateway, running_gateway
 from tests.fixtures.servers import migrate, wait_for
 

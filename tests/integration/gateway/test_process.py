@@ -16,11 +16,11 @@ import pytest
 
 from bench.upload import BOUNDARY, UPLOAD_BYTES, form, memory_mib, reset_high_water_mark
 from coserve.local.ports import free_port
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.forked import ForkedProcess
 
 GRACE_S = 2

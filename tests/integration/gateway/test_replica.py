@@ -9,12 +9,12 @@ from pathlib import Path
 from sqlalchemy import make_url, text
 
 from batch.files import make_file_store
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.replica import MAX_LAG_S, Readings
 from gateway.settings import GatewaySettings
 from service.clock import SystemClock
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import PATIENCE_S, add_validating, line
 from tests.fixtures.online import running_gateway
 from tests.fixtures.postgres_replica import Replica

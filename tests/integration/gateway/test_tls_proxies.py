@@ -11,11 +11,11 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from engine_adapter.client.fake_engine import FakeEngine
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import serving
 from tests.fixtures.dashboard import log_in
 from tests.fixtures.tls_proxies import PROXIES, tls_proxy
 from tests.integration.gateway.http.test_per_address_limits import gateway

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine_adapter.client.fake import FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.client import FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import MODEL, PATIENCE_S, line
 from tests.fixtures.released import POLL_INTERVAL_S, commands, gateway, release, until_ready
 from tests.fixtures.steered_engine import SteeredEngine

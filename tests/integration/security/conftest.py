@@ -20,13 +20,13 @@ import pytest
 from fastapi import FastAPI
 
 from coserve.local.ports import free_port
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.http.app import create_app
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.forked import ForkedProcess
 from tests.integration.gateway.test_process import until_ready
 

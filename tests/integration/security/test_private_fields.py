@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from batch.intake.line import parse_line, read_body
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall
 from engine_adapter.client.encoding import encode
-from engine_adapter.client.fake import FakeEngine
 from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS, PRIORITIES
 from engine_adapter.client.rid import is_rid, new_rid
 from engine_adapter.scheduling.request import RequestClass
+from tests.fakes.client import FakeEngine
 from tests.integration.security.conftest import MODEL, Inside, chat
 
 # Every field of SGLang 0.5.16's chat and completion requests that we do not pass on.
@@ -145,7 +145,7 @@ def test_nothing_private_gets_through_a_line_of_a_batch(
 @asynccontextmanager
 async def recording(heads: list[dict[str, str]]) -> AsyncIterator[str]:
     """A fake engine whose requests' headers and targets are kept."""
-    from engine_adapter.client.fake_server import make_app
+    from tests.fakes.server import make_app
 
     @web.middleware
     async def record(request: web.Request, handler: Handler) -> web.StreamResponse:

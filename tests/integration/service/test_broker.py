@@ -17,12 +17,12 @@ from sqlalchemy import text
 from batch.files import make_file_store
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.limits.buckets import Charge
 from gateway.limits.valkey import ValkeyBuckets
 from service.broker import Broker
 from store.session import Database
+from tests.fakes.engine import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.batches import PATIENCE_S, add_validating, line, until_status
 from tests.fixtures.sentinels import ValkeyGroup, valkey_group
 from tests.fixtures.workers import installation, workers

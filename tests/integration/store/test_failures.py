@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
 from store.failures import AWAY, is_busy, why_away
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.online import running_gateway
 
 MODEL = "org/fake-model"

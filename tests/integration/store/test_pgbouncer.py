@@ -10,11 +10,11 @@ from sqlalchemy import text
 
 from batch.finish.finalize import finalize
 from batch.states import BatchStatus
-from engine_adapter.client.fake_engine import FakeEngine
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import serving
 from tests.fixtures.batches import Bench, add_batch, file_lines, line, read_batch
 
 pytestmark = pytest.mark.pgbouncer

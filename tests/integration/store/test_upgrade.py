@@ -19,10 +19,10 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from coserve.local import postgres
-from engine_adapter.client.fake import FakeEngineClient
 from store.repositories import key as keys
 from store.schema import NEEDED, check_schema
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
 from tests.fixtures.batches import Bench, line, read_batch
 from tests.fixtures.supervised import COSERVE, clean_environment
 from tests.fixtures.workers import ROOT

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from batch.queue import DISPATCH, SEND_LIMIT_S, STAGES, TASKS, CeleryQueue, MemoryQueue
+from batch.queue import DISPATCH, SEND_LIMIT_S, STAGES, TASKS, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker import tasks
 from batch.worker.app import app, make_app
+from tests.fakes.seams import MemoryQueue
 
 
 async def test_a_broker_that_is_away_is_no_error(

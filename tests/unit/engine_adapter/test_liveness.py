@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.fake_script import Script
 from engine_adapter.liveness import EngineNotProven, prove, verify_engine
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
+from tests.fakes.script import Script
 
 
 class ShapingEngine(FakeEngine):

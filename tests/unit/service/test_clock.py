@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from service.clock import ManualClock, SystemClock
+from service.clock import SystemClock
+from tests.fakes.seams import ManualClock
 
 
 async def test_a_manual_clock_moves_by_what_is_slept() -> None:

@@ -11,11 +11,11 @@ from api.batch_errors import StorageUnavailable, StoredObjectMissing
 from batch.files.s3 import ObjectFileStore
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
-from batch.queue import MemoryQueue
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
+from tests.fakes.seams import MemoryQueue
 from tests.fixtures.batches import Bench, add_validating, file_lines, line, read_batch
 from tests.fixtures.s3_server import BUCKET, S3Server
 

@@ -18,12 +18,12 @@ from batch.intake.upload import Upload, record
 from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from service.clock import ManualClock
 from store.models import DEFAULT_PROJECT_ID, Batch, BatchEvent, BatchRow, Engine
 from store.repositories import arrival as arrivals
 from store.repositories import validation
 from store.session import Database
 from store.types import new_id
+from tests.fakes.seams import ManualClock
 
 CHAT = "/v1/chat/completions"
 

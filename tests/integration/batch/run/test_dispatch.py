@@ -14,11 +14,11 @@ from batch.finish.finalize import finalize
 from batch.finish.output import EXPIRED_CODE
 from batch.run.dispatch import DispatchLimits
 from batch.states import BatchStatus
-from engine_adapter.client.fake_dialect import Script  # type: ignore[attr-defined]
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings, Refused, flat_error
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
+from tests.fakes.dialect import Script  # type: ignore[attr-defined]
+from tests.fakes.engine import FakeEngine, FakeSettings, Refused, flat_error
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     Bench,
     add_batch,

@@ -16,9 +16,9 @@ from batch.settings import BatchSettings
 from batch.worker import long_stage_lock as turns
 from batch.worker.commands import NUM_STAGE_PROCESSES
 from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, long_stage_lock
-from engine_adapter.client.fake_engine import FakeEngine
-from engine_adapter.client.fake_server import serving
 from store.session import Database
+from tests.fakes.engine import FakeEngine
+from tests.fakes.server import serving
 from tests.fixtures.batches import (
     Bench,
     add_project,

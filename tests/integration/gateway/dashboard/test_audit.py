@@ -10,11 +10,11 @@ from sqlalchemy import update
 
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_ORGANIZATION_ID, AuditEntry, Batch, Project
 from store.repositories import audit
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import add_project, add_validating, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
 

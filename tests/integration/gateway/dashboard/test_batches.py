@@ -17,10 +17,10 @@ from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from batch.queue import STAGES
 from coserve.cli import app
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import MODEL, add_batch, add_project, add_validating, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
 from tests.fixtures.webhooks import add_endpoint

@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from batch.finish.finalize import finalize
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from gateway.replica import Readings
 from service.clock import SystemClock
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine, FakeSettings
 from tests.fixtures.batches import add_batch, add_validating, line
 from tests.fixtures.dashboard import Site, make_site
 

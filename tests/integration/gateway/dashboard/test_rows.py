@@ -7,11 +7,11 @@ import re
 from sqlalchemy import text
 
 from batch.intake.validate import validate
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from store.models import DEFAULT_ORGANIZATION_ID
 from store.repositories import audit
 from store.repositories import key as keys
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import add_batch, line, read_batch
 from tests.fixtures.dashboard import Site, log_in, token_in
 

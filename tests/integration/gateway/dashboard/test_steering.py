@@ -10,10 +10,10 @@ from batch.finish.cancel import cancel
 from batch.finish.finalize import finalize
 from batch.queue import DISPATCH, STAGES
 from batch.steer import resume
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch
 from store.repositories import event
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import (
     add_batch,
     add_project,

@@ -12,11 +12,11 @@ from sqlalchemy import text
 from coserve.local.checkup import engines_in_use
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.engine_address import why_unusable
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.engines.registry import EngineRegistry
 from gateway.settings import GatewaySettings
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.online import running_gateway
 
 MODEL = "org/fake-model"

@@ -19,14 +19,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coserve.local.ports import free_port
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from gateway.http.processes import share_of
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.repositories import project as projects
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 
 ROOT = Path(__file__).parents[4]
 LONG = "fake:tokens=2 fake:token_ms=600000"

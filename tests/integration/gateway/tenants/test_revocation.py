@@ -16,11 +16,11 @@ import orjson
 import pytest
 
 from coserve.local.ports import free_port
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 from tests.fixtures.forked import ForkedProcess
 from tests.integration.gateway.test_process import until_ready
 

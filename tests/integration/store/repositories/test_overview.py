@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from batch.finish.finalize import finalize
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from store.repositories import batch_browser, overview
 from store.repositories.batch_browser import BatchFilter
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 from tests.fixtures.batches import Bench, add_batch, add_validating, line
 
 

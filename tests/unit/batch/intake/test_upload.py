@@ -12,8 +12,8 @@ from api.batch_errors import FileTooLarge, InvalidUpload, StorageFull
 from api.errors import InvalidRequest
 from batch.files import StoredObject
 from batch.files.memory import MemoryFileStore
-from batch.intake.arrivals import MemoryArrivals
 from batch.intake.upload import MAX_BATCH_FILE_BYTES, MAX_OTHER_FILE_BYTES, Upload, receive
+from tests.fakes.seams import MemoryArrivals
 
 ANCHOR = "expires_after[anchor]"
 SECONDS = "expires_after[seconds]"

@@ -8,12 +8,11 @@ from typing import Any, cast
 import pytest
 
 from batch.files.memory import MemoryFileStore
-from batch.queue import MemoryQueue
 from batch.run.dispatch import CLAIM_INTERVAL_S, QUICK_CLAIM_INTERVAL_S, Dispatcher, DispatchLimits
 from batch.run.lease import Lease, LeaseTimes
-from engine_adapter.client.fake import FakeEngineClient
-from service.clock import ManualClock
 from store.session import Database
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.seams import ManualClock, MemoryQueue
 
 SIZE = 8
 

@@ -10,9 +10,9 @@ from api.errors import EngineUnavailable
 from batch.run.chat_room import MAX_QUEUE, REST_S, START
 from batch.run.engine_watch import EngineWatch
 from engine_adapter.client.base import EngineFacts, LiveRids
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from service.clock import SystemClock
 from store.repositories.chat_report import ChatNow
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 
 async def _until(condition: asyncio.Event, watch: EngineWatch, *, up: bool) -> None:

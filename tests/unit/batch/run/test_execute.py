@@ -14,11 +14,11 @@ from batch.run.execute import AttemptLimits, Outcome, execute
 from batch.run.quarantine import FAILURE_CODE, MAX_LOSSES
 from batch.run.retry import backoff_s
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply, Served
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.rid import new_rid
 from engine_adapter.scheduling.request import RequestClass
 from store.repositories.batch import LiveBatch
 from store.repositories.row import ClaimedRow
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 LIMITS = AttemptLimits(max_attempts=3, timeout_s=60.0)
 LATER = datetime.now(UTC) + timedelta(hours=1)  # noqa: TID251 - a deadline for the real clock

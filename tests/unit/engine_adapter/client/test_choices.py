@@ -14,8 +14,8 @@ from engine_adapter.client.base import (
     TokenUsage,
 )
 from engine_adapter.client.choices import complete
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.rid import new_rid
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 
 def call_of(path: str, **body: Any) -> EngineCall:

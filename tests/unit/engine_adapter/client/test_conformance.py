@@ -19,11 +19,11 @@ from engine_adapter.client.base import (
     EngineClient,
     RequestClass,
 )
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.rid import new_rid
 from engine_adapter.scheduling.policies.settings import Level
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
+from tests.fakes.server import serving
 
 
 @dataclass

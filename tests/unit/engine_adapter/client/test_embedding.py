@@ -12,11 +12,11 @@ from api.errors import EngineUnavailable
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineClient
 from engine_adapter.client.embedding import MAX_AT_ONCE, embed
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.request_class import RequestClass
 from engine_adapter.client.rid import new_rid
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
+from tests.fakes.server import serving
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from engine_adapter.client.engine_facts import (
     read_facts,
     read_live,
 )
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool, Member, ModelInfo, Route
 from gateway.dashboard.engines import EngineReading
 from gateway.dashboard.isolation import _pauses
@@ -30,6 +29,7 @@ from gateway.history.series import engine_gauges, engine_totals
 from gateway.observability.latency_metrics import targets_of
 from gateway.observability.runtime_metrics import RuntimeMetrics
 from gateway.prompts.rooms import FlexRoom
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 REPORT = orjson.loads((Path(__file__).parents[3] / "data" / "engine_report.json").read_bytes())
 INFO = {

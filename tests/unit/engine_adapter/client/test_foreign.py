@@ -20,12 +20,12 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.embedding import embed
 from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.foreign_facts import ForeignTerms, queue_of
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.client.rid import new_rid
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 
 KINDS = [VLLM, SGLANG, OTHER]
 

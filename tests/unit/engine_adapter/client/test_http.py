@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
-from engine_adapter.client.fake import FakeEngine, FakeSettings
-from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import ABORTS_AT_ONCE, GATHER_S, HttpEngineClient
 from engine_adapter.client.rid import new_rid
 from service.loop_turns import LoopTurns
+from tests.fakes.client import FakeEngine, FakeSettings
+from tests.fakes.server import serving
 
 NUM_TOKENS = 3_000
 

@@ -14,12 +14,12 @@ from engine_adapter.client.base import (
     EMBEDDINGS_PATH,
     EngineFacts,
 )
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.fake_server import make_app
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
 from engine_adapter.client.routing import prompt_of
 from service.loops import DOWN_AFTER, Loops
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
+from tests.fakes.server import make_app
 
 
 def member(name: str, model: str = "m") -> FakeEngineClient:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from engine_adapter.client.base import RESPONSES_PATH, EngineCall, EngineReply, RequestClass
 from engine_adapter.client.decoding import error_of, error_reply
-from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.responding import respond
 from engine_adapter.client.rid import new_rid
+from tests.fakes.client import FakeEngineClient
 
 CALL = EngineCall(
     path=RESPONSES_PATH,

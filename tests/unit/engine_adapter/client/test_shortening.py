@@ -7,9 +7,9 @@ import pytest
 from api.engine_errors import share_that_fits
 from api.errors import ContextLengthExceeded
 from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.rid import new_rid
 from engine_adapter.client.shortening import answered, shortened, streamed
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 LIMIT = 100
 SYSTEM = {"role": "system", "content": "Be brief."}

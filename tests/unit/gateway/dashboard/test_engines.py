@@ -8,8 +8,6 @@ import orjson
 import pytest
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.pool import Member
 from gateway.dashboard.engines import (
     HISTORY_S,
@@ -24,6 +22,8 @@ from gateway.dashboard.templating import render
 from gateway.history.reading import EngineTime, History, Moment
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import ENGINE
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 
 
 def reading(**runtime: Any) -> EngineReading:

@@ -8,7 +8,7 @@ from starlette.datastructures import State
 from gateway.dashboard.fragments import Fragments, SharedReadings
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import SessionSigner
-from service.clock import ManualClock
+from tests.fakes.seams import ManualClock
 
 
 @dataclass(frozen=True)

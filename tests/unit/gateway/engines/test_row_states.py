@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.client.fake import FakeEngineClient
-from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.pool import Member
 from gateway.engines.row_states import Reported, at_engines
+from tests.fakes.client import FakeEngineClient
+from tests.fakes.engine import FakeEngine
 
 
 def member(by_batch: Any, *, up: bool = True) -> Member:

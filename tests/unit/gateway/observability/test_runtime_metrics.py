@@ -7,9 +7,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.pool import Member
 from gateway.observability.runtime_metrics import FAMILIES, PREFIX, RuntimeMetrics
+from tests.fakes.client import FakeEngineClient
 
 URL = "http://e:1"
 REPORT: dict[str, Any] = {

@@ -23,7 +23,6 @@ from api.usage import TokenUsage
 from coserve.local.ports import free_port
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.estimate import weigh
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
@@ -36,6 +35,7 @@ from gateway.prompts.admission import AdmissionControl
 from gateway.prompts.prompt import Prompt, prompt_of
 from service.broker import Broker
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 MINE = Principal("proj_mine", "key_1")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

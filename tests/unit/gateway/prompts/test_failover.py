@@ -8,7 +8,6 @@ from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
 from api.numbers import UNKNOWN
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.estimate import weigh
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.engines.chat_pressure import ChatPressure
@@ -16,6 +15,7 @@ from gateway.prompts.failover import Failover
 from gateway.prompts.prompt import prompt_of
 from gateway.prompts.quarantine import Quarantine
 from store.session import Database
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 AWAY = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
 """A gateway without its database goes by its own losses."""

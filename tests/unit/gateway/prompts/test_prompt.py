@@ -14,10 +14,10 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.choices import single_choice_bodies
 from engine_adapter.client.estimate import weigh
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.prompts.prompt import Prompt, class_of_tier, prompt_of
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 MINE = Principal("proj_mine", "key_1")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}

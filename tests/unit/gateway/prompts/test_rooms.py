@@ -6,9 +6,9 @@ import pytest
 
 from api.errors import NoFlexRoom, Overloaded
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool, Member, Route
 from gateway.prompts.rooms import FLOOR, FairRoom, FlexRoom
+from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 SIZE = 1024
 

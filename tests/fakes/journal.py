@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from engine_adapter.client.encoding import wall_s
-from engine_adapter.client.fake_script import prompt_text
+from tests.fakes.script import prompt_text
 
 BEGUN, SERVED = "begun", "served"
 _PROMPT_CHARS = 200

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
-from engine_adapter.client.fake_engine import (
+from engine_adapter.client.rid import new_rid
+from tests.fakes.engine import (
     FakeEngine,
     Refused,
     flat_error,
     usage_block,
     whole_answer,
 )
-from engine_adapter.client.fake_script import Script, prompt_text
-from engine_adapter.client.rid import new_rid
+from tests.fakes.script import Script, prompt_text
 
 EMBEDDING_DIMENSIONS = 32
 

@@ -17,8 +17,8 @@ from aiohttp import web
 
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
-from engine_adapter.client.fake_dialect import answer, events
-from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, Refused
+from tests.fakes.dialect import answer, events
+from tests.fakes.engine import ConnectionBroken, FakeEngine, Refused
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 VLLM_VERSION: Final = "0.32.0"

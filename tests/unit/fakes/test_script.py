@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.client.fake_script import script_for
+from tests.fakes.script import script_for
 
 
 def test_a_long_answer_is_made_token_by_token() -> None:

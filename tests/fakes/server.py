@@ -1,4 +1,4 @@
-"""The fake engine behind a real port: `python -m engine_adapter.client.fake_server --port 0`.
+"""The fake engine behind a real port: `python -m tests.fakes.server --port 0`.
 
 Prints `listening on PORT` when it serves. Used by benchmarks and integration tests.
 """
@@ -17,10 +17,10 @@ from aiohttp import web
 
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.engine_facts import OURS
-from engine_adapter.client.fake_dialect import answer, events
-from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
-from engine_adapter.client.fake_foreign import foreign_app
-from engine_adapter.client.fake_journal import BEGUN, SERVED, Journal
+from tests.fakes.dialect import answer, events
+from tests.fakes.engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+from tests.fakes.foreign import foreign_app
+from tests.fakes.journal import BEGUN, SERVED, Journal
 
 _ENGINE = web.AppKey("engine", FakeEngine)
 _JOURNAL = web.AppKey("journal", Journal)
@@ -136,7 +136,7 @@ async def serving(
 
 async def _serve(settings: FakeSettings, port: int, journal: Journal) -> None:
     async with serving(FakeEngine(settings), port=port, journal=journal) as url:
-        print("listening on", url.rsplit(":", 1)[1], flush=True)  # noqa: T201 - for the parent
+        print("listening on", url.rsplit(":", 1)[1], flush=True)
         await asyncio.Event().wait()
 
 

@@ -22,9 +22,9 @@ from engine_adapter.client.decoding import (
 )
 from engine_adapter.client.encoding import engine_body
 from engine_adapter.client.exchange import exchange
-from engine_adapter.client.fake_dialect import answer, events
-from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
+from tests.fakes.dialect import answer, events
+from tests.fakes.engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 

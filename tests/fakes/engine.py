@@ -13,8 +13,8 @@ from typing import Any
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.engine_facts import OURS
-from engine_adapter.client.fake_script import Script, script_for
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
+from tests.fakes.script import Script, script_for
 
 VERSION = "fake"
 """Of one answer: its tokens are made up before the first is given."""
