@@ -100,7 +100,7 @@ class _Count:
             if depth > 3 * MAX_DEPTH:  # an object in an object is two levels of JSON, or three
                 return f"the schema is nested more than {MAX_DEPTH} levels deep"
             if isinstance(part, dict):
-                refused = self._look_at(part)
+                refused = self._count_more(part)
                 if refused:
                     return refused
                 todo.extend((value, depth + 1) for value in part.values())
@@ -120,7 +120,7 @@ class _Count:
                 self._counted_chars += int(min(length, MAX_COUNTED_CHARS + 1))
         return pattern
 
-    def _look_at(self, part: dict[str, Any]) -> str | None:
+    def _count_more(self, part: dict[str, Any]) -> str | None:
         for name in ("properties", "patternProperties"):
             if isinstance(part.get(name), dict):
                 self._properties += len(part[name])

@@ -137,13 +137,13 @@ class OverviewView:
         now = recent.last(NOW_S)
         verdict = judge(facts_of(resources.state, known, broker_answers=await broker))
         back = shortest(known.fields["look_backs"], lambda one: one.num_answers)
-        looks = known.fields["look_backs"]
+        look_backs = known.fields["look_backs"]
         happened = [
             (one.at_s, f"{known.names.get(one.engine, one.engine)} {one.what}")
             for one in marks(history)
         ][-MAX_MARKS:]
         drawn = {"span": window.span(resources.clock.now().timestamp()), "marks": happened}
-        cards = [latency_card(of, history, looks, members, drawn) for of in ("ttft", "tbt")]
+        cards = [latency_card(of, history, look_backs, members, drawn) for of in ("ttft", "tbt")]
         whole = history.whole
         values: dict[str, Any] = {
             "verdict": verdict,
@@ -199,7 +199,7 @@ def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
 def latency_card(
     of: str,
     history: History,
-    looks: Sequence[LookBack],
+    look_backs: Sequence[LookBack],
     members: Sequence[Member],
     drawn: Mapping[str, Any],
 ) -> LatencyCard:
@@ -210,8 +210,8 @@ def latency_card(
     target_s = min(targets, default=None)
     whole = history.whole
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
-    judged = shortest(looks, lambda one: one.of(series).judged)
-    num_hour = int(looks[-1].of(series).judged)
+    judged = shortest(look_backs, lambda one: one.of(series).judged)
+    num_hour = int(look_backs[-1].of(series).judged)
     few = "too few samples" if num_hour else "no samples"
     percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
     return LatencyCard(

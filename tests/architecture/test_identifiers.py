@@ -50,6 +50,7 @@ LOOKS_ELSEWHERE: Final = {
     "gateway/verdict/facts.py": "how far back an alert looks",
     "gateway/verdict/judge.py": "how far back an alert looks",
     "gateway/verdict/reading.py": "how far back an alert looks",
+    "gateway/dashboard/overview.py": "how far back an alert looks",
     "gateway/dashboard/resources.py": "a parameter of a page",
 }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 from engine_adapter.sglang.numbers import NO_WAY_ON
-from tests.engine.engine_scripts import run_code
+from tests.engine.engine_scripts import ROOT, run_code
 
 _LOOK = """
-import copy, itertools, json
+import copy, itertools, json, sys
 from types import SimpleNamespace
+sys.path.insert(0, ROOT)
 from api.json_schemas import KEYWORDS
 from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 from sglang.srt.entrypoints.openai.protocol import (
@@ -201,7 +202,7 @@ print(json.dumps([passed, looser[:20]]))
 
 
 def test_what_passes_the_gateway_passes_the_engine() -> None:
-    told = run_code(_LOOK)
+    told = run_code(_LOOK.replace("ROOT", repr(str(ROOT))))
     assert told.returncode == 0, told.stderr
     passed, looser = json.loads(told.stdout.splitlines()[-1])
     assert len(passed) == 4
