@@ -39,7 +39,8 @@ async def test_chat_and_the_tasks_beside_it(online: Online) -> None:
 async def test_the_measurement_of_the_page_sends_tasks_both_ways(online: Online) -> None:
     found = await measure(online.url, online.key, MODEL, seconds=1.8, rate=20)
     assert all(one["n"] > 2 and one["p50_ms"] <= one["p90_ms"] for one in found.values()), found
-    flex, chats = [], []
+    flex: list[str] = []
+    chats: list[str] = []
     for one in online.engine.received:
         is_flex = "flex" in str(one.get("custom_params"))
         (flex if is_flex else chats).append(one["messages"][-1]["content"])
