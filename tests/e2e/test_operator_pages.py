@@ -163,7 +163,7 @@ async def test_a_whole_file_is_checked_before_it_is_sent(
         chooser = page.get_by_label("Requests, one JSON object a line (JSONL)")
         report, errors = page.locator("#file-report"), page.locator("#file-errors tbody tr")
         await chooser.set_input_files(tmp_path / "bad.jsonl")
-        await expect(report).to_contain_text("3,003 lines, 3 errors.")
+        await expect(report).to_contain_text("3,003 lines, 3 errors.", timeout=30_000)
         for number, (line_no, words) in enumerate(
             (("3001", "same as that of line 8"), ("3002", "valid JSON"), ("3003", "method"))
         ):
@@ -176,7 +176,7 @@ async def test_a_whole_file_is_checked_before_it_is_sent(
             assert await barriers(page) == []
             await screenshot(page, f"checked-{width}")
         await chooser.set_input_files(tmp_path / "good.jsonl")
-        await expect(report).to_contain_text("3,000 lines, no errors.")
+        await expect(report).to_contain_text("3,000 lines, no errors.", timeout=30_000)
         await expect(errors.first).to_be_hidden()
         await page.get_by_label("Metadata").fill("team=blue")
         await page.get_by_label("Priority").fill("7")

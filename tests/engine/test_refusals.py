@@ -131,9 +131,9 @@ known = set().union(*(getattr(one, "__annotations__", {}) for one in ServerArgs.
 found = {}
 for name, (_, plain) in PLAIN.items():
     if name in known:
-        asked = ServerArgs(model_path="m", **{name: "x" if plain is None else not plain})
+        asked = ServerArgs(model_path="dummy", **{name: "x" if plain is None else not plain})
         found[name] = [one.what for one in limits_of_arguments(seam.resolved(asked))]
-plain = [one.what for one in limits_of_arguments(seam.resolved(ServerArgs(model_path="m")))]
+plain = [one.what for one in limits_of_arguments(seam.resolved(ServerArgs(model_path="dummy")))]
 told = {"found": found, "plain": plain, "missing": sorted({*PLAIN, *REQUIRED} - known)}
 print("RESULTS " + json.dumps(told))
 """
