@@ -56,27 +56,23 @@ def pattern_refusal(pattern: str) -> str | None:
 
     The bounds of all its repetitions are multiplied, as if each were inside the one before.
     """
-    if "\0" in pattern:
-        return _NUL
-    if len(pattern) > MAX_PATTERN_CHARS:
-        return f"a pattern has more than {MAX_PATTERN_CHARS} characters"
-    return _repeats_refusal(pattern)
+    return _text_refusal("a pattern", pattern, MAX_PATTERN_CHARS)
 
 
 def grammar_refusal(text: str) -> str | None:
     """Why a grammar in EBNF is too large, or None; its repetitions are counted as a pattern's."""
+    return _text_refusal("the grammar", text, MAX_GRAMMAR_CHARS)
+
+
+def _text_refusal(what: str, text: str, max_chars: int) -> str | None:
     if "\0" in text:
         return _NUL
-    if len(text) > MAX_GRAMMAR_CHARS:
-        return f"the grammar has more than {MAX_GRAMMAR_CHARS} characters"
-    return _repeats_refusal(text)
-
-
-def _repeats_refusal(pattern: str) -> str | None:
-    if _ADJACENT_OPTIONAL.search(pattern):
+    if len(text) > max_chars:
+        return f"{what} has more than {max_chars} characters"
+    if _ADJACENT_OPTIONAL.search(text):
         return f"a pattern has more than {MAX_ADJACENT_OPTIONAL} adjacent optional parts"
     repeats = 1
-    for least, most in _BOUNDED.findall(pattern):
+    for least, most in _BOUNDED.findall(text):
         # A longer number is too large whatever it is, and slow to read.
         digits = most or least
         repeats *= max(1, int(digits)) if len(digits) < 10 else MAX_PATTERN_REPEATS + 1
