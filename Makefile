@@ -137,7 +137,8 @@ lock: setup-dev  ## pin requirements/*.in with hashes again (20 s)
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
 	for name in service dev conformance $$(cd requirements && ls conformance/*.in | sed 's/\.in$$//'); do \
 	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
+	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt \
+	    $$(test -f requirements/$$name.overrides && echo --override requirements/$$name.overrides); done
 
 lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies (10 s)
 	$(BIN)/python -m release.freeze requirements/engine-cpu*.in requirements/model-convert.in
@@ -154,10 +155,10 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: test-sglang
-SGLANG = 0.5.23
+SGLANG = 0.5.16
 QUICK = test_coserving_mechanisms test_runtime test_gateway test_engine_server
 test-sglang: export COSERVE_SGLANG = $(SGLANG)
-test-sglang: setup-dev setup-engine  ## the engine's quick tests on another release of SGLang (SGLANG=0.5.23; 4 min, and once 2 min for its packages)
+test-sglang: setup-dev setup-engine  ## the engine's quick tests on another release of SGLang (SGLANG=0.5.16; 4 min, and once 2 min for its packages)
 	$(PYTEST) $(QUICK:%=tests/engine/%.py) -m "not thorough"
 
 .PHONY: follow

@@ -23,7 +23,7 @@ ApiError (api.errors)
 │  └─ StorageQuotaExceeded     its files hold as many bytes as they may
 └─ Overloaded 503
    ├─ StorageFull              the disk or bucket takes no more bytes
-   └─ StorageUnavailable       the bucket does not answer, or refuses us
+   └─ StorageUnavailable       the bucket does not answer, or refuses us; a disk takes no writes
 """
 
 from __future__ import annotations
@@ -175,6 +175,5 @@ class StorageUnavailable(Overloaded):
 
     default_code = "storage_unavailable"
 
-    def __init__(self, *, busy: bool = False) -> None:
-        why = "is busy" if busy else "cannot be reached"
+    def __init__(self, why: str = "cannot be reached") -> None:
         super().__init__(f"The file store {why}. Please try again in a moment.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from api import images, rules
 from api.json_schemas import check_strict
@@ -26,12 +26,19 @@ def check_chat(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    check_shared(body, _FIELDS)
+    check_shared(body, _FIELDS, _OTHER_NAMES)
     rules.required(body, "messages")
     images.check_number(body)
     if body.get("top_logprobs") is not None and not body.get("logprobs"):
         raise rules.wrong("top_logprobs", "only allowed when 'logprobs' is true")
     _check_tool_choice(body)
+
+
+_OTHER_NAMES: Final = {
+    "input": "messages",
+    "prompt": "messages",
+    "max_output_tokens": "max_completion_tokens",
+}
 
 
 def _messages(name: str, value: Any) -> None:
@@ -93,7 +100,7 @@ def _function(name: str, value: Any, kind: str = "chosen function") -> None:
     function = value.get("function")
     rules.obj(f"{name}.function", function)
     only(f"{name}.function", function, kind)
-    rules.string(64)(f"{name}.function.name", function.get("name"))
+    rules.name(f"{name}.function.name", function.get("name"))
 
 
 def _called(name: str, value: Any) -> None:

@@ -26,7 +26,7 @@ from api.engine_errors import NO_TOOLS, UNREADABLE, aborted, from_stream_error
 from api.errors import ApiError, RequestFailedAlone, error_body
 from api.json_output import dump, one_line
 from api.logprobs import CompletionLogprobs, chat_logprobs
-from api.replies import EngineAborted, finish_reason_of, thoughts_of, usage_of
+from api.replies import EngineAborted, finish_reason_of, text_of, thoughts_of, usage_of
 from api.tool_calls import StreamedCalls, ToolOffer
 from api.usage import TokenUsage
 
@@ -91,7 +91,7 @@ class TextShape:
         return b"" if literal == _EMPTY else one_line(literal)
 
     def take_usage(self) -> Mapping[str, Any] | None:
-        """What the last event of this shape said of usage, told once; none if nothing new."""
+        """Usage from the last event of this shape, returned once; None if there is nothing new."""
         event, self._event = self._event, None
         if event is None:
             return None
@@ -260,7 +260,7 @@ class ChunkWriter:
         if self._calls is not None:
             delta, finish = self._calls.rewrite(delta, finish)
             logprobs = self._calls.logprobs(delta, logprobs, finish)
-        text = delta.get("content")
+        text = text_of(delta.get("content"))
         if logprobs is None and not any(map(delta.get, _MORE_THAN_TEXT)):
             if text:
                 self.num_texts += 1
@@ -277,7 +277,7 @@ class ChunkWriter:
         return out
 
     def _completion(self, choice: dict[str, Any], event: bytes) -> bytes:
-        text = choice.get("text") or ""
+        text = text_of(choice.get("text")) or ""
         logprobs = choice.get("logprobs")
         finish = finish_reason_of(choice.get("finish_reason"))
         self.num_texts += bool(text)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from api import rules
 from api.rules import Rule
 from api.shared_rules import MAX_CHOICES, SHARED, check_shared
 
 DEFAULT_MAX_TOKENS = 16
+
+_OTHER_NAMES: Final = {
+    "input": "prompt",
+    "messages": "prompt",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "top_logprobs": "logprobs",
+}
 
 
 def check_completion(body: Mapping[str, Any]) -> None:
@@ -19,7 +27,7 @@ def check_completion(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    check_shared(body, _FIELDS, longest=DEFAULT_MAX_TOKENS)
+    check_shared(body, _FIELDS, _OTHER_NAMES, longest=DEFAULT_MAX_TOKENS)
     rules.required(body, "prompt")
     num_choices = body.get("n") or 1
     best_of = body.get("best_of")

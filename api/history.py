@@ -4,6 +4,7 @@ role developer                           →  system: templates know no other na
 a `refusal` part, or a message's own     →  text of the message
 `function_call`, and role function       →  `tool_calls`, and role tool with the call's id
 null, and keys taken without effect      →  left out
+`detail` "original" of an image           →  high
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
         return part
     if kind in ("text", "refusal"):
         return {"type": "text", "text": part[kind]}
-    return {"type": kind, kind: {k: v for k, v in part[kind].items() if v is not None}}
+    inner = {key: value for key, value in part[kind].items() if value is not None}
+    if inner.get("detail") == "original":
+        inner["detail"] = "high"  # the most that engines know
+    return {"type": kind, kind: inner}
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ _ENGINE_SAYS: Final = "Error while loading data "
 _AT: Final = re.compile(r"while loading IMAGE data at index (\d+)")
 _QUOTED: Final = re.compile(r"data:image/[^'\s]+", re.IGNORECASE)
 _CODE: Final = "unsupported_content"
+DETAILS: Final = ("auto", "low", "high", "original")
+"""How closely a model looks; engines know no `original`, which is `high` there."""
 
 
 def check_image(name: str, value: Any) -> None:
@@ -43,7 +45,7 @@ def check_image(name: str, value: Any) -> None:
     only(name, value, "image")
     check_url(f"{name}.url", value.get("url"))
     if value.get("detail") is not None:
-        rules.one_of("auto", "low", "high")(f"{name}.detail", value["detail"])
+        rules.one_of(*DETAILS)(f"{name}.detail", value["detail"])
 
 
 def check_url(name: str, url: Any) -> None:

@@ -20,6 +20,14 @@ from typing import Any, Final
 
 from api import integer_ranges
 from api.errors import InvalidRequest
+from api.json_patterns import (
+    CHAR,
+    COMPILED_FORMATS,
+    ESCAPED_IN_JSON,
+    FORMAT_PATTERNS,
+    OTHER_FORMATS,
+    held_pattern,
+)
 
 Schema = dict[str, Any]
 
@@ -40,7 +48,8 @@ KEYWORDS: Final[Mapping[str, tuple[str, str]]] = {
     "maxLength": (PARTLY, "not beside `pattern` or `format`"),
     "pattern": (PARTLY, "without lookaround, backreferences and word boundaries; it is matched "
                 "whole, by text that needs no escapes"),
-    "format": (PARTLY, "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri"),
+    "format": (PARTLY, "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri; "
+               "no 29 February"),
     "minimum": (PARTLY, "of integers alone; not where over 10,000 of them have as many digits and "
                 "the same first one, but for all that have"),
     "maximum": (PARTLY, "as `minimum`"),
@@ -86,15 +95,6 @@ _TYPES: Final = (*_OF_TYPE, "boolean", "null")
 _DEFS: Final = ("$defs", "definitions")
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 MAX_MULTIPLES: Final = 256
-_FORMATS: Final = frozenset({
-    "date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
-})  # fmt: skip
-_OTHER_FORMATS: Final = frozenset({
-    "idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template",
-    "json-pointer", "relative-json-pointer", "regex",
-})  # fmt: skip
-"""Those of JSON Schema; any other format is a note."""
-_BAD_NAME: Final = re.compile(r'["\\\x00-\x1f]')
 
 
 def held(schema: Schema) -> tuple[Schema, list[str]]:
@@ -149,7 +149,7 @@ class _Walk:
                 if not name.startswith("$"):
                     made[name] = value
             elif kind[0] != NOT_HELD:
-                made[name] = value
+                made[name] = _as_count(value) if name in _COUNTS else value
             elif name == "uniqueItems" and value is False:
                 continue
             else:
@@ -203,13 +203,13 @@ class _Walk:
             return made
         kept: Schema = {}
         for name, inner in properties.items():
-            if _BAD_NAME.search(name):
+            if ESCAPED_IN_JSON.search(name):
                 self.miss(at, f"properties.{name}")
             elif inner is not False:
                 kept[name] = self.inner(inner, f"{at}properties.{name}.")
         others = self.inner(made.get("additionalProperties"), f"{at}additionalProperties.")
         for name in required:
-            if type(name) is not str or (_BAD_NAME.search(name) and name not in properties):
+            if type(name) is not str or (ESCAPED_IN_JSON.search(name) and name not in properties):
                 self.miss(at, "required")
             elif name not in properties and others is not False:
                 kept[name] = {} if others in (None, True) else others
@@ -243,31 +243,32 @@ class _Walk:
         return made
 
     def string(self, made: Schema, at: str) -> Schema:
-        if made.get("format") in _OTHER_FORMATS:
+        kind, pattern = made.pop("format", None), made.pop("pattern", None)
+        if kind in OTHER_FORMATS:
             self.miss(at, "format")
-        if "format" in made and made["format"] not in _FORMATS:
-            del made["format"]
-        if "pattern" in made:
-            rewritten = held_pattern(made["pattern"]) if type(made["pattern"]) is str else None
-            if rewritten is None:
+        if pattern is not None:
+            pattern = held_pattern(pattern)
+            if pattern is None:
                 self.miss(at, "pattern")
-                del made["pattern"]
+        if kind in FORMAT_PATTERNS or kind in COMPILED_FORMATS:
+            if pattern is not None:
+                self.miss(at, "format")
+            elif kind in COMPILED_FORMATS:
+                made["format"] = kind
             else:
-                made["pattern"] = rewritten
+                pattern = FORMAT_PATTERNS[kind]
         lengths: Schema = {
             name: made.pop(name) for name in ("minLength", "maxLength") if name in made
         }
-        if "pattern" in made or "format" in made:
+        if pattern is not None or "format" in made:
             self.miss(at, *lengths)
-            if "pattern" in made and made.pop("format", None) is not None:
-                self.miss(at, "format")
         elif all(type(length) is int and length >= 0 for length in lengths.values()):
             if lengths:
                 most = lengths.get("maxLength", "")
-                made["pattern"] = f"^{_CHAR}{{{lengths.get('minLength', 0)},{most}}}$"
+                pattern = f"^{CHAR}{{{lengths.get('minLength', 0)},{most}}}$"
         else:
             made |= lengths  # no lengths: the engine says so
-        return made
+        return made if pattern is None else {**made, "pattern": pattern}
 
     def number(self, made: Schema, at: str) -> Schema:
         about = _OF_TYPE["number"]
@@ -371,72 +372,14 @@ _BY_TYPE: Final[Mapping[str, Callable[[_Walk, Schema, str], Schema]]] = {
 }
 
 
-def held_pattern(pattern: str) -> str | None:
-    """The pattern for text that needs no escapes in JSON; None where it cannot be held."""
-    if "|" in pattern and ("^" in pattern or "$" in pattern):
-        return None  # an anchor of one side
-    if re.search(r"\(\?[^:]", pattern):
-        return None  # looks around, or names groups
-    body = pattern.removeprefix("^")
-    if body.endswith("$") and not body.endswith("\\$"):
-        body = body[:-1]
-    made = ""
-    for token in _TOKEN.findall(body):
-        rewritten = _held_token(token)
-        if rewritten is None:
-            return None
-        made += rewritten
-    return f"^{made}$" if re.fullmatch(rf"(?:{_TOKEN.pattern})*", body, re.DOTALL) else None
+_COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems")
+_MOST: Final = 2**31 - 1
 
 
-_TOKEN: Final = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|\(\?:|[^\\\[]", re.DOTALL)
-_PLAIN: Final = r'"\\\x00-\x1f'
-_CHAR: Final = rf"[^{_PLAIN}]"
-LENGTHS: Final = re.compile(rf"\^{re.escape(_CHAR)}\{{(\d+),(\d*)\}}\$")
-"""What `minLength` and `maxLength` become; the compiler repeats one class cheaply."""
-_CLASSES: Final = {
-    ".": _CHAR,
-    r"\s": "[ ]",
-    r"\S": r"[!#-\[\]-~]",
-    r"\D": r"[ !#-/:-\[\]-~]",
-    r"\W": r"[ !#-/:-@\[\]^`{-~]",
-    r"\d": "[0-9]",
-    r"\w": "[0-9A-Za-z_]",
-}
-"""Engines of regular expressions differ beyond ASCII: what all of them take."""
-_ESCAPED: Final = frozenset(".-/^$*+?()[]{}|")
-
-
-def _held_token(token: str) -> str | None:
-    if token in _CLASSES:
-        return _CLASSES[token]
-    if token.startswith("["):
-        if token.startswith("[^") and re.search(r"\\[dw]", token):
-            return None  # beyond ASCII it is unclear what is left
-        inner = token[1:-1].replace(r"\d", "0-9").replace(r"\w", "0-9A-Za-z_")
-        escapes = re.findall(r"\\(.)", inner, re.DOTALL)
-        if (
-            not set(escapes) <= _ESCAPED
-            or not inner.isascii()
-            or not inner
-            or inner == "^"
-            or "[" in inner
-        ):
-            return None
-        if inner.startswith("^"):
-            return f"[^{_PLAIN}{inner[1:]}]"
-        return (
-            None if _BAD_NAME.search(re.sub(r"\\.", "", inner)) or _spans(inner) else f"[{inner}]"
-        )
-    if token.startswith("\\"):
-        return token if token[1] in _ESCAPED else None
-    return None if token in '"^$' or token < " " else token
-
-
-def _spans(inner: str) -> bool:
-    """Whether a range of a class reaches over a character that JSON escapes."""
-    ranges = re.findall(r"(?:\\)?(.)-(?:\\)?(.)", inner)
-    return any(low <= bad <= high for low, high in ranges for bad in '"\\\x1f')
+def _as_count(value: Any) -> Any:
+    """A count that was written as `2.0` or `1e300` as the compiler reads it."""
+    is_whole = type(value) is float and value == value // 1
+    return int(min(value, _MOST)) if is_whole and value >= 0 else value
 
 
 def _about(made: Schema) -> list[str]:

@@ -24,7 +24,9 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _OPENING = frozenset(b"[{")
 
 
-def check_shape(raw: bytes) -> None:
+def check_shape(
+    raw: bytes, *, max_strings: int = MAX_STRINGS, max_values: int = MAX_VALUES
+) -> None:
     """Refuse a body that is too deep or has too many parts.
 
     Raises:
@@ -33,14 +35,14 @@ def check_shape(raw: bytes) -> None:
     num_brackets = raw.count(b"[") + raw.count(b"{")
     if (
         num_brackets <= MAX_DEPTH
-        and raw.count(b'"') <= 2 * MAX_STRINGS
-        and raw.count(b",") < MAX_VALUES
+        and raw.count(b'"') <= 2 * max_strings
+        and raw.count(b",") < max_values
     ):
         return
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    _limit(unescaped.count(b'"') // 2, MAX_STRINGS, "strings")
+    _limit(unescaped.count(b'"') // 2, max_strings, "strings")
     outside = b"".join(unescaped.split(b'"')[::2])
-    _limit(outside.count(b",") + 1, MAX_VALUES, "values")
+    _limit(outside.count(b",") + 1, max_values, "values")
     brackets = outside.translate(None, _NO_BRACKETS)
     _limit(brackets.count(b"[") + brackets.count(b"{"), MAX_CONTAINERS, "objects and arrays")
     depth = 0

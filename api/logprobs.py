@@ -21,18 +21,19 @@ _PART: Final = "bytes:\\x"
 
 
 def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:
-    """Those of a chat, with both keys that a strict client reads."""
+    """Those of a chat, with both keys that a strict client reads; the engine's tokens are used."""
     if not isinstance(logprobs, Mapping):
         return None
     tokens = logprobs.get("content")
     return {"content": tokens and [_bounded(token) for token in tokens], "refusal": None}
 
 
-def _bounded(token: Mapping[str, Any]) -> dict[str, Any]:
-    bounded = {**token, "logprob": _likely(token["logprob"])}
-    if token.get("top_logprobs"):
-        bounded["top_logprobs"] = [_bounded(other) for other in token["top_logprobs"]]
-    return bounded
+def _bounded(token: dict[str, Any]) -> dict[str, Any]:
+    """The same token, bounded: an answer may have a hundred thousand, and nobody needs two."""
+    token["logprob"] = _likely(token["logprob"])
+    for other in token.get("top_logprobs") or ():
+        _bounded(other)
+    return token
 
 
 def _likely(logprob: float | None) -> float | None:

@@ -23,9 +23,10 @@ import orjson
 
 from api import rules
 from api.errors import InvalidRequest
+from api.grammar_sizes import MAX_GRAMMAR_CHARS, grammar_refusal
 from api.legacy_functions import with_functions_as_tools
 from api.responses.tools import with_additional_tools
-from api.shared_rules import EFFORTS, MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
+from api.shared_rules import EBNF, EFFORTS, REGEX
 from api.thoughts import with_thoughts
 
 Body = dict[str, Any]
@@ -111,12 +112,12 @@ def _schema(name: str, value: Any) -> Any:
 
 
 def _as_regex(body: Body, name: str, value: Any) -> None:
-    rules.pattern(MAX_PATTERN_CHARS)(name, value)
+    REGEX(name, value)
     _say(body, "regex", name, value)
 
 
 def _as_ebnf(body: Body, name: str, value: Any) -> None:
-    rules.pattern(MAX_GRAMMAR_CHARS)(name, value)
+    EBNF(name, value)
     _say(body, "ebnf", name, value)
 
 
@@ -126,6 +127,8 @@ def _as_choice(body: Body, name: str, value: Any) -> None:
     grammar = "root ::= " + " | ".join(orjson.dumps(text).decode() for text in value)
     if len(grammar) > MAX_GRAMMAR_CHARS:
         raise rules.wrong(name, f"its texts are too long together, {MAX_GRAMMAR_CHARS} characters")
+    if why := grammar_refusal(grammar):
+        raise rules.wrong(name, why)
     _say(body, "ebnf", name, grammar)
 
 

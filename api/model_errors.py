@@ -1,4 +1,4 @@
-"""What is said of a model that cannot be asked: online and of a batch in the same words."""
+"""Errors about a model that cannot be used: the same for a call and for a batch."""
 
 from __future__ import annotations
 

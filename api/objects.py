@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from api.errors import InvalidRequest
 from api.refused_fields import unknown_field
 
 _MESSAGE: Final = ("role", "content", "name")
@@ -92,6 +93,13 @@ TAKEN_KEYS: Final[Mapping[str, str]] = {
 """Keys that clients send inside of objects and that change nothing of an answer, and why."""
 
 
+REFUSED_KEYS: Final[Mapping[str, str]] = {
+    "audio": "models here answer with text",
+    "custom": "custom tools are not served: give a function with one string parameter",
+}
+"""Keys of OpenAI's objects that are not served, and what to do instead."""
+
+
 def only(name: str, value: Mapping[str, Any], kind: str) -> None:
     """Refuse the first key of an object that is set and not read.
 
@@ -108,4 +116,10 @@ def only(name: str, value: Mapping[str, Any], kind: str) -> None:
         return
     for key, inner in value.items():
         if key not in known and key not in TAKEN_KEYS and inner not in (None, "", [], {}):
+            if key in REFUSED_KEYS:
+                raise InvalidRequest(
+                    f"'{name}.{key}' is not supported by this service: {REFUSED_KEYS[key]}.",
+                    param=f"{name}.{key}",
+                    code="unsupported_parameter",
+                )
             raise unknown_field(key, known, at=name)

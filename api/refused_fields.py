@@ -14,6 +14,8 @@ from typing import Any, Final
 from api.errors import InvalidRequest
 
 _MAX_NAME_CHARS: Final = 64
+_LIKE: Final = 0.7
+"""How like two names must be for a hint: `input` and `min_p` are at 0.6."""
 
 _FORM: Final = "use 'response_format'"
 _GRAMMAR: Final = "use 'ebnf'"
@@ -180,7 +182,7 @@ def unknown_field(
     `at` is the path of the object that has it; empty for the body.
     """
     name = name[:_MAX_NAME_CHARS]
-    near = [names[name]] if name in names else get_close_matches(name, served, 1)
+    near = [names[name]] if name in names else get_close_matches(name.lower(), served, 1, _LIKE)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     path = f"{at}.{name}" if at else name
     return InvalidRequest(

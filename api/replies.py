@@ -10,6 +10,9 @@ from api.tool_calls import ToolOffer, whole_message
 from api.usage import TokenUsage
 
 MAX_TOKENS: Final = 2**31 - 1
+MAX_SECONDS: Final = 2**40
+"""Of an instant, since the epoch."""
+
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
 
@@ -39,19 +42,28 @@ def usage_of(usage: Any) -> TokenUsage:
         return TokenUsage()
     details = usage.get("prompt_tokens_details")
     return TokenUsage(
-        prompt_tokens=_token_count(usage.get("prompt_tokens")),
-        completion_tokens=_token_count(usage.get("completion_tokens")),
-        cached_tokens=_token_count(
-            details.get("cached_tokens") if isinstance(details, Mapping) else 0
-        ),
-        reasoning_tokens=_token_count(usage.get("reasoning_tokens")),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens") if isinstance(details, Mapping) else 0),
+        reasoning_tokens=_count(usage.get("reasoning_tokens")),
     )
 
 
-def _token_count(found: Any) -> int:
-    """Tokens of one answer, as an engine counted them; zero for what is no such count."""
-    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_TOKENS
+def _count(found: Any, most: int = MAX_TOKENS) -> int:
+    """A count of an engine's; zero for what is no such count."""
+    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= most
     return found if is_count else 0
+
+
+def text_of(said: Any) -> str | None:
+    """What a model said, or nothing.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if said is None or isinstance(said, str):
+        return said
+    raise TypeError("an engine's text is no string")
 
 
 def thoughts_of(said: Mapping[str, Any]) -> Any:
@@ -74,7 +86,7 @@ def chat_choice(
         LookupError: The choice has no message.
     """
     engine_message = choice["message"]
-    content = engine_message.get("content")
+    content = text_of(engine_message.get("content"))
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
     finish = finish_reason_of(choice.get("finish_reason")) or "stop"
     logprobs = chat_logprobs(choice.get("logprobs"))
@@ -115,7 +127,7 @@ def completion_choice(
         LookupError: The choice has no text.
     """
     return {
-        "text": choice["text"] or "",
+        "text": text_of(choice["text"]) or "",
         "index": index,
         "logprobs": CompletionLogprobs(only_sampled=only_sampled).of(choice.get("logprobs")),
         "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
@@ -179,7 +191,7 @@ def conforming_reply(
     else:
         choice = completion_choice(engine_choice, index, only_sampled=only_sampled)
     usage = usage_of(body.get("usage"))
-    created = int(body.get("created") or 0)
+    created = _count(body.get("created"), MAX_SECONDS)
     return reply_body(path, rid, created, model, [choice], usage), usage
 
 

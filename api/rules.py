@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from api import grammar_sizes
 from api.errors import InvalidRequest
-from api.json_schemas import check_strict
+from api.json_schemas import check_strict, held
 from api.objects import only
 from api.schema_shape import check_shape
 
@@ -98,6 +99,13 @@ def string(max_chars: int | None = None) -> Rule:
             raise wrong(name, f"must be at most {max_chars} characters long")
 
     return rule
+
+
+def name(path: str, value: Any) -> None:
+    """What a model calls a function by; some letters of OpenAI's rule are not asked for."""
+    string(64)(path, value)
+    if not value.strip():
+        raise wrong(path, "must not be empty")
 
 
 def one_of(*words: str) -> Rule:
@@ -204,7 +212,7 @@ def metadata(name: str, value: Any) -> None:
 
 
 def stream_options(name: str, value: Any) -> None:
-    """Booleans (row S-11)."""
+    """`stream_options`: only known names, each a boolean (row S-11)."""
     obj(name, value)
     only(name, value, "stream options")
     for option in ("include_usage", "include_obfuscation"):
@@ -220,13 +228,16 @@ NUL: Final = "\0"
 """A compiler of grammars cuts a pattern there, and ends its engine where nothing is left of it."""
 
 
-def pattern(max_chars: int) -> Rule:
-    """A regular expression or a grammar, as text."""
+def pattern(max_chars: int, too_large: Callable[[str], str | None]) -> Rule:
+    """A regular expression or a grammar, as text that a compiler is not too busy with."""
 
     def rule(name: str, value: Any) -> None:
         string(max_chars)(name, value)
         if NUL in value:
             raise wrong(name, _NO_NUL)
+        why = too_large(value)
+        if why is not None:
+            raise wrong(name, why)
 
     return rule
 
@@ -261,6 +272,9 @@ def bounded(name: str, value: Any) -> None:
                 below.extend(node)
         level = below
     check_shape(name, value)
+    excess = grammar_sizes.schema_excess(held(value)[0]) if type(value) is dict else None
+    if excess is not None:
+        raise wrong(f"{name}{excess[0]}", excess[1])
 
 
 def response_format(name: str, value: Any) -> None:

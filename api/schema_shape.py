@@ -6,6 +6,7 @@ said here, for answers and tools alike. What no keyword of JSON Schema is may ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ def check_shape(name: str, schema: Any) -> None:
         InvalidRequest: Naming the first keyword whose value is none.
     """
     todo: list[tuple[str, Any]] = [(name, schema)]
+    references: dict[str, str] = {}
+    has_bases = False
     while todo:
         path, given = todo.pop()
         if type(given) is bool:
@@ -35,6 +38,43 @@ def check_shape(name: str, schema: Any) -> None:
                     raise _wrong(at, wanted)
             elif keyword in _BELOW:
                 todo += _BELOW[keyword](at, value)
+        _check_bounds(path, given)
+        references[path] = given.get("$ref", "#")
+        has_bases = has_bases or ("$id" in given and given is not schema)
+    for path, target in references.items():
+        if _INSIDE.fullmatch(target) and not has_bases and not _leads_somewhere(schema, target):
+            raise _wrong(f"{path}.$ref", "a place in this schema")
+
+
+_INSIDE: Final = re.compile(r"#(/[^~%]*)?")
+
+
+def _check_bounds(path: str, given: Mapping[str, Any]) -> None:
+    """Nothing is at least 5 and at most 2."""
+    for low, high in _BOUNDS:
+        if low in given and high in given and given[low] > given[high]:
+            raise _wrong(f"{path}.{low}", f"'{high}' at most")
+
+
+_BOUNDS: Final = (
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+    ("minContains", "maxContains"),
+    ("minimum", "maximum"),
+)
+
+
+def _leads_somewhere(root: Any, target: str) -> bool:
+    found = root
+    for part in target.removeprefix("#").split("/")[1:]:
+        if type(found) is dict and part in found:
+            found = found[part]
+        elif type(found) is list and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            return False
+    return True
 
 
 def _wrong(path: str, wanted: str) -> InvalidRequest:

@@ -6,14 +6,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from api import rules
+from api.grammar_sizes import (
+    MAX_GRAMMAR_CHARS,
+    MAX_PATTERN_CHARS,
+    grammar_refusal,
+    pattern_refusal,
+)
 from api.refused_fields import refuse_fields
 from api.rules import Rule
 
 MAX_CHOICES = 128
-
-MAX_PATTERN_CHARS = 1_024
-MAX_GRAMMAR_CHARS = 16_384
-"""Of `regex` and `ebnf`: a grammar is compiled on the engine's own cores."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Of reasoning; engines know no `max`, which is `xhigh` there."""
@@ -21,6 +23,10 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 SERVED_TIERS = ("default", "flex")
 """Those that differ here, the first to be served first: what a default tier may be."""
+
+REGEX = rules.pattern(MAX_PATTERN_CHARS, pattern_refusal)
+EBNF = rules.pattern(MAX_GRAMMAR_CHARS, grammar_refusal)
+"""A grammar is compiled on the engine's own cores."""
 
 SHARED: dict[str, Rule] = {
     "model": rules.string(256),
@@ -46,8 +52,8 @@ SHARED: dict[str, Rule] = {
     "min_p": rules.number(0, 1),
     "min_tokens": rules.integer(0),
     "repetition_penalty": rules.above_zero(2),
-    "regex": rules.pattern(MAX_PATTERN_CHARS),
-    "ebnf": rules.pattern(MAX_GRAMMAR_CHARS),
+    "regex": REGEX,
+    "ebnf": EBNF,
     "modalities": rules.array_of(rules.one_of("text"), min_items=1, max_items=1),
     "ignore_eos": rules.boolean,
     "skip_special_tokens": rules.boolean,
@@ -56,16 +62,21 @@ SHARED: dict[str, Rule] = {
 
 
 def check_shared(
-    body: Mapping[str, Any], served: Collection[str], *, longest: int | None = None
+    body: Mapping[str, Any],
+    served: Collection[str],
+    names: Mapping[str, str],
+    *,
+    longest: int | None = None,
 ) -> None:
     """What holds for both endpoints beyond single fields (rows C-28, C-30, T-28).
 
     Args:
         body: Of a request.
         served: The names that have rules.
+        names: What is called otherwise at this endpoint: the name elsewhere to the one here.
         longest: Tokens of an answer whose length is left open; None: what the context leaves.
     """
-    refuse_fields(body, served)
+    refuse_fields(body, served, names)
     _one_form(body)
     _lengths(body, longest)
     rules.required(body, "model")

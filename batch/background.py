@@ -23,12 +23,12 @@ from api.batch_errors import TooManyResponses
 from api.errors import InvalidRequest, RateLimited
 from api.json_output import dump
 from api.responses.items import Item, item_id, packed
-from api.responses.request import window_of
+from api.responses.request import completion_window_of
 from api.responses.resource import RESPONSE_PREFIX
 from batch.files import FileStore
 from batch.intake import quota
 from batch.intake.arrivals import Arrivals, discard
-from batch.intake.completion_window import window_s
+from batch.intake.completion_window import seconds_of
 from batch.states import BatchStatus
 from batch.steer import MAX_PRIORITY
 from batch.transition import move
@@ -72,13 +72,13 @@ class Line:
         model: The model it asks for.
         data: The line.
         num_tokens: About how many tokens its prompt has.
-        window: How long it may take.
+        completion_window: How long it may take.
     """
 
     model: str
     data: bytes
     num_tokens: int
-    window: str
+    completion_window: str
 
     @classmethod
     def of(cls, body: Mapping[str, Any], context: Sequence[Item], model: str) -> Line:
@@ -89,9 +89,9 @@ class Line:
         own = {name: value for name, value in body.items() if name not in _OWN}
         made = {**own, "input": list(context)}
         line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
-        window = window_of(body)
-        window = SOONEST if window == "soonest" else window
-        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made), window)
+        completion_window = completion_window_of(body)
+        completion_window = SOONEST if completion_window == "soonest" else completion_window
+        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made), completion_window)
 
 
 async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:
@@ -147,8 +147,8 @@ async def begin(
         project_id=project_id,
         key_id=key_id,
         endpoint=RESPONSES_PATH,
-        completion_window=line.window,
-        window_s=window_s(line.window),
+        completion_window=line.completion_window,
+        completion_window_s=seconds_of(line.completion_window),
         input_file_id=file.id,
         metadata=None,
         output_expires_after_s=None,

@@ -37,7 +37,7 @@ class Budget:
 
     @classmethod
     def of(cls, run_s: float = RUN_S, clock: Clock | None = None) -> Budget:
-        """From now on."""
+        """A budget that is used up `run_s` seconds from now."""
         clock = clock or SystemClock()
         return cls(clock, clock.monotonic() + run_s)
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.batch_errors import BatchNotFound
 from api.errors import Conflict, TokensRateLimited
 from batch.intake import quota
-from batch.intake.completion_window import window_s
+from batch.intake.completion_window import seconds_of
 from batch.intake.project_limits import add_batch
 from batch.states import BatchStatus, RowStatus
 from batch.transition import move
@@ -80,7 +80,7 @@ async def retry_failed(
         key_id=key_id or source.key_id,
         endpoint=source.endpoint,
         completion_window=source.completion_window,
-        window_s=window_s(source.completion_window),
+        completion_window_s=seconds_of(source.completion_window),
         input_file_id=source.input_file_id,
         metadata=source.batch_metadata,
         output_expires_after_s=source.output_expires_after_s,

@@ -149,12 +149,12 @@ class CommonSettings(ServiceSettings):
 
     @property
     def broker(self) -> Broker:
-        """Where the broker is."""
+        """The broker at `broker_url`, with its own CA if one is set."""
         return Broker(self.broker_url, self.broker_ca)
 
     @property
     def webhook_targets(self) -> TargetPolicy:
-        """What webhooks may reach."""
+        """The addresses that webhooks may be sent to."""
         return TargetPolicy.of(self.webhook_networks)
 
     @property

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.batch_errors import StorageFull
+from api.batch_errors import StorageFull, StorageUnavailable
 from batch.intake.line_error import LineError
 from batch.states import BatchStatus
 from batch.transition import move
@@ -21,7 +21,15 @@ from store.session import Database
 
 DATABASE: Final = "database"
 FILES: Final = "files"
+FILES_AWAY: Final = "files_away"
+"""The file store cannot be used: read-only, refused, or out of reach."""
 NOT_STORABLE_CODE: Final = "rows_not_storable"
+
+_SAID: Final = {
+    DATABASE: "no room left in the database",
+    FILES: "no room left in the file store",
+    FILES_AWAY: "the file store cannot be used",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +55,15 @@ async def fail_unstorable(database: Database, batch_id: str) -> BatchStatus | No
     return BatchStatus.FAILED if moved is not None else None
 
 
+async def note_if_away(database: Database, error: Exception) -> None:
+    """Say so where an error means that the file store cannot be used. Never raises."""
+    if isinstance(error, StorageUnavailable):
+        await note_full(database, FILES_AWAY)
+
+
 async def note_full(database: Database, place: str) -> None:
     """Say so where every gateway reads it. Never raises."""
-    logger.warning("no room left in the %s", "file store" if place == FILES else "database")
+    logger.warning(_SAID[place])
     try:
         async with database.unit_of_work() as session:
             await full_store.note(session, place)

@@ -100,7 +100,7 @@ async def add_batch(database: Database, store: LocalFileStore, file_id: str) -> 
             key_id=None,
             endpoint=CHAT_PATH,
             completion_window="24h",
-            window_s=86400,
+            completion_window_s=86400,
             input_file_id=file.id,
             metadata=None,
             output_expires_after_s=None,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -223,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     engines = {
         name: told
         for name, told in results["systems"].items()
-        if name.partition("@")[0] in POLICIES
+        if re.split("[@:]", name)[0] in POLICIES
     }
     measured: dict[str, Any] = {"device": options["device"]}
     all_figures = compare(device, engines, options, sent)

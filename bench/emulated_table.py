@@ -4,9 +4,10 @@
 
 Chat, batches and stock's settings are those of `bench.against_stock`, one seed, 320 chats a cell.
 Every system runs on the emulated device over HTTP, in virtual time, and in the simulator with the
-same requests and targets. A cell takes some minutes; each is written as soon as it is there, to
-bench/results/emulated_table.json. Of those that are there only systems that they lack are run, for
-the targets that they have. Without anything left to run, prints the tables.
+same requests and targets. Systems of a cell run one by one, each for the targets that the first of
+them, chat alone, has set; each takes a minute or more and is written as soon as it is there, to
+bench/results/emulated_table.json. So a run that is ended goes on where it was: of cells that are
+there only systems that they lack are run. Without anything left to run, prints the tables.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -50,6 +53,7 @@ from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.coserve_bench.systems import REFERENCE
 from bench.report import environment
+from engine_adapter.scheduling.policies.settings import Level
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device
 from lab.workload.lengths import Lengths
 from lab.workload.traces import HEADER, TraceRequest
@@ -177,6 +181,41 @@ def run_cell(
     }
 
 
+def run_pieces(
+    cells: list[Cell],
+    case: Case,
+    wanted: Sequence[str],
+    targets: Sequence[str],
+    ends_s: float,
+    run: Callable[[Case, dict[str, str], Sequence[str], Sequence[str]], Cell],
+) -> Iterator[None]:
+    """Run what a cell lacks of the wanted systems, one by one; the cells are changed at each stop.
+
+    Args:
+        cells: All that are there.
+        case: Which of them; it may not be there.
+        wanted: Systems; the first one sets the targets of a cell that is not there.
+        targets: Options that set them in place of it.
+        ends_s: When no further one is begun, on the monotonic clock.
+        run: Runs systems of a case with stock's settings and such options (:func:`run_cell`).
+    """
+    there = find(cells, case.device, case.load, (case.seed,))
+    cell = there[0] if there else None
+    settings = cell["chosen"] if cell else simulated_choice(case.device, case.load)
+    names = lacking(cell, wanted) if cell else systems_of(settings, wanted)
+    for name in names:
+        if time.monotonic() > ends_s:
+            return
+        if cell is None:
+            cell = run(case, settings, [name], targets)
+            cells.append(cell)
+        else:
+            own = [f"--{of}-ms={value}" for of, value in cell["targets_ms"].items()]
+            more = completed(cell, run(case, settings, [name], own))
+            cells[cells.index(cell)] = cell = more
+        yield
+
+
 def run_of(where: dict[str, Any]) -> dict[str, Any]:
     """When and where a system was run: those of a cell need not have been run together."""
     today = strftime("%Y-%m-%d", gmtime())
@@ -245,6 +284,37 @@ def early_lines(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def level_lines(cells: Sequence[Cell]) -> list[str]:
+    """Cell by cell and level by level, those that were run.
+
+    Each has P99 of first tokens, gaps and pace over chat alone's, offline work beside no
+    preemption.
+    """
+    names = [f"{OURS}:{level}" for level in Level]
+    run = [name for name in names if any(name in cell["systems"] for cell in cells)]
+    lines = [
+        "| | " + " | ".join(name.partition(":")[2] for name in run) + " |",
+        "|---|" + "---|" * len(run),
+    ]
+    for cell in cells:
+        systems, (device, load, _) = cell["systems"], cell["case"]
+        parts = []
+        for name in run:
+            if name not in systems:
+                parts.append("–")
+                continue
+            ratios = [
+                systems[name][key]["p99"] / systems[REFERENCE][key]["p99"]
+                for key in ("ttft_ms", "tbt_ms", "tpot_ms")
+            ]
+            beside = systems[NO_PREEMPTION]["offline_tokens_per_s"]
+            share = 100 * systems[name]["offline_tokens_per_s"] / beside
+            parts.append(" · ".join(f"{ratio:.2f}" for ratio in ratios) + f" · {share:.0f} %")
+        if any(part != "–" for part in parts):
+            lines.append(f"| {device.split('-')[0].upper()}, {load} | {' | '.join(parts)} |")
+    return lines
+
+
 def calibrated(cells: Sequence[Cell]) -> list[str]:
     """How many of the simulator's figures are inside what is asked of it, system by system."""
     found: dict[str, list[dict[str, Any]]] = {}
@@ -264,28 +334,25 @@ def main() -> int:
     asked.add_argument(
         "--tbt-ms", help="target of gaps in new cells, in place of online-only's P99"
     )
+    asked.add_argument(
+        "--limit-s", type=float, default=math.inf, help="begin no further system after so long"
+    )
     asked.add_argument("--out", type=Path, default=RESULTS)
     args = asked.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
     wanted = args.systems.split(",")
     targets = [f"--tbt-ms={args.tbt_ms}"] if args.tbt_ms else []
+    ends_s = time.monotonic() + args.limit_s
     for device in args.devices.split(","):
         for load in args.loads.split(","):
             case = Case(device, load, SEED, lifetimes=0.0)
-            there = find(cells, device, load, (SEED,))
-            if not there:
-                cells.append(run_cell(case, simulated_choice(device, load), wanted, targets))
-            elif names := lacking(there[0], wanted):
-                own = [f"--{of}-ms={value}" for of, value in there[0]["targets_ms"].items()]
-                more = run_cell(case, there[0]["chosen"], names, own)
-                cells[cells.index(there[0])] = completed(there[0], more)
-            else:
-                continue
-            args.out.write_text(json.dumps(cells, indent=1) + "\n")
+            for _ in run_pieces(cells, case, wanted, targets, ends_s, run_cell):
+                args.out.write_text(json.dumps(cells, indent=1) + "\n")
     shown = comparable(cells)
     choices = choices_of(cells)
     show_means(shown, choices, EMULATED_DEVICES)
     print("\n" + "\n".join(tables(shown, choices, EMULATED_DEVICES)))
+    print("levels", "", *level_lines(cells), "", sep="\n")
     print("first tokens planned early", "", *early_lines(cells), "", sep="\n")
     print("simulated figures inside what is asked", *calibrated(cells), sep="\n")
     return 0

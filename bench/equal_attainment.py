@@ -59,8 +59,8 @@ LAWS = {
 DOCUMENTS = Job(Spread.by_p99(2573, 3932, 4046), Spread(300, 0.9, most=3333))
 """Offline: arXiv articles and their summaries, by their mean."""
 
-WINDOW_S, LEAD_S = 120.0, 20.0
-BATCH_WINDOWS_S = (20.0, 40.0, 80.0, 120.0)
+MEASURED_S, LEAD_S = 120.0, 20.0
+COMPLETION_WINDOWS_S = (20.0, 40.0, 80.0, 120.0)
 OUTSTANDING = 256
 BUSY = 1 / 3
 """Of the device's time that chat's tokens alone would take at their best price."""
@@ -123,7 +123,7 @@ def chat(case: Case, device: SimulatedDevice) -> list[TraceRequest]:
     span_s = trace[-1].arrival_s - trace[0].arrival_s
     stretch = work_s / BUSY / (span_s / len(trace))
     place, at_s, made = dice.randrange(len(trace)), 0.0, []
-    while at_s < WINDOW_S:
+    while at_s < MEASURED_S:
         made.append(replace(trace[place], arrival_s=at_s))
         place = (place + 1) % len(trace)
         gap_s = trace[place].arrival_s - trace[place - 1].arrival_s if place else 1.0
@@ -149,7 +149,7 @@ def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Trac
         online.sort(key=lambda request: request.arrival_s)
         outstanding *= 2
     load = SimulatedLoad(
-        online, offline, outstanding, WINDOW_S, LEAD_S, batch_windows_s=BATCH_WINDOWS_S
+        online, offline, outstanding, MEASURED_S, LEAD_S, batch_windows_s=COMPLETION_WINDOWS_S
     )
     name, _, left_out = policy.partition(" - ")
     without = frozenset(left_out.split("+") if left_out else ())
@@ -178,14 +178,14 @@ def jain(shares: list[float]) -> float:
 def measure(run: SystemRun, tracks: Tracks, slo: Slo, engines: int = 1) -> Figures:
     """What the page shows."""
     ttft, gaps = ttfts_s(run), gaps_s(run)
-    served = [0.0] * len(BATCH_WINDOWS_S)
+    served = [0.0] * len(COMPLETION_WINDOWS_S)
     due = late = 0
     for track in tracks:
         row = track.request
         if row.is_online:
             continue
-        served[int(row.batch_id)] += sum(0.0 <= at_s < WINDOW_S for at_s in track.times)
-        if 0.0 <= row.deadline_at_s < WINDOW_S:
+        served[int(row.batch_id)] += sum(0.0 <= at_s < MEASURED_S for at_s in track.times)
+        if 0.0 <= row.deadline_at_s < MEASURED_S:
             due += 1
             done = len(track.times) >= track.answer_tokens
             late += not done or track.times[-1] > row.deadline_at_s

@@ -135,7 +135,7 @@ async def add_batch(database: Database, store: LocalFileStore, data: bytes, numb
             key_id=None,
             endpoint=CHAT_PATH,
             completion_window="24h",
-            window_s=86400,
+            completion_window_s=86400,
             input_file_id=key,
             metadata=None,
             output_expires_after_s=None,

@@ -43,7 +43,7 @@ DOCUMENT_TOKENS = 6144
 KV_TOKENS = 300_000
 """Of each engine: the table's pool, with offline work in the other half of it."""
 
-WINDOW_S = 240.0
+MEASURED_S = 240.0
 WARM_S = 60.0
 
 
@@ -220,7 +220,7 @@ def conversations(seed: int, per_s: float) -> list[list[tuple[float, Turn]]]:
     generator = random.Random(seed)
     at_s = 0.0
     found: list[list[tuple[float, Turn]]] = []
-    while at_s < WINDOW_S:
+    while at_s < MEASURED_S:
         at_s += generator.expovariate(per_s)
         document = generator.randrange(NUM_DOCUMENTS) + 1 if generator.random() < 0.1 else 0
         said = shared_tokens(document)
@@ -260,7 +260,7 @@ def run(name: str, seed: int, per_s: float) -> list[Turn]:
         tie += 1
         heapq.heappush(heap, (at_s, tie, what, which))
 
-    while heap and (now_s := heap[0][0]) < WINDOW_S:
+    while heap and (now_s := heap[0][0]) < MEASURED_S:
         _, _, what, which = heapq.heappop(heap)
         if what == "report":
             for mine in views:

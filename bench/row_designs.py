@@ -152,7 +152,7 @@ async def _add_batch(database: Database) -> str:
             key_id=None,
             endpoint=CHAT_PATH,
             completion_window="24h",
-            window_s=86400,
+            completion_window_s=86400,
             input_file_id=file.id,
             metadata=None,
             output_expires_after_s=None,

@@ -45,7 +45,7 @@ NEVER_REACHED = 1_000_000_000
 IDLE_S = 5.0
 """What all of it costs without a request is measured for so long, and taken off."""
 
-WINDOWS, WINDOW_S, CALLERS = 2, 8.0, 8
+PASSES, PASS_S, CALLERS = 2, 8.0, 8
 STREAM = "fake:tokens=16 fake:token_ms=12"
 
 ROWS, IN_FLIGHT, ROW_MS = 3000, 32, 100
@@ -169,9 +169,9 @@ async def measure_chat(world: World, num: int) -> dict[str, float]:
             await chat(http, urls, 2.0)
             idle_share = await idle(world, processes)
             found = []
-            for _ in range(WINDOWS):
+            for _ in range(PASSES):
                 before_s, began_s = await world.cpu_s(processes), time.monotonic()
-                num_calls = await chat(http, urls, WINDOW_S)
+                num_calls = await chat(http, urls, PASS_S)
                 took_s = time.monotonic() - began_s
                 spent_s = await world.cpu_s(processes) - before_s - idle_share * took_s
                 found.append((num_calls / took_s, spent_s / num_calls * 1e6))

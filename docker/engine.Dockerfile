@@ -10,10 +10,10 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
-# Another SGLang than the default, e.g. 0.5.23 (docs/engine.md).
+# Another SGLang than the default, e.g. 0.5.16 (docs/engine.md).
 ARG COSERVE_SGLANG=
 COPY requirements/engine-cuda.txt requirements/engine-cpu.txt requirements/
-COPY requirements/engine-cuda-0.5.23.txt requirements/engine-cpu-0.5.23.txt requirements/
+COPY requirements/engine-cuda-0.5.16.txt requirements/engine-cpu-0.5.16.txt requirements/
 COPY coserve/setup coserve/setup
 RUN python3 -m venv /venv \
  && if [ "$DEVICE" = cpu ]; then python3 -m coserve.setup.engine_env /venv; \

@@ -24,6 +24,7 @@ _DIGITS = {"type": "Digits", "individual_digits": True}
 def convert(gguf: Path, target: Path) -> None:
     """Write `gguf` as a Hugging Face folder at `target`."""
     import torch
+    import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(1)
@@ -32,7 +33,10 @@ def convert(gguf: Path, target: Path) -> None:
     # The file names the start of a turn as the end of text; the model ends its answers with this.
     tokenizer.eos_token = END_OF_TURN
     tokenizer.pad_token = END_OF_TURN
-    model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16)
+    wanted = {"gguf_file": name, "dtype": torch.bfloat16}
+    if hasattr(transformers, "GgufConfig"):  # from 5.19 on weights stay packed unless told
+        wanted["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(place, **wanted)
     tokenizer.model_max_length = model.config.max_position_embeddings
     model.save_pretrained(target)
     tokenizer.clean_up_tokenization_spaces = False

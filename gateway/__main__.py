@@ -15,7 +15,7 @@ from gateway.observability.metrics import Metrics
 from gateway.observability.siblings import PeerMetrics
 from gateway.settings import GatewaySettings
 from service import log_lines, tracing
-from service.garbage import freeze_gc
+from service.garbage import YOUNG_ALONE, freeze_gc
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database
@@ -60,7 +60,7 @@ def _serve(settings: GatewaySettings, process: Process | None) -> None:
         sockets = [socket.socket(fileno=process.listener)]
     app.openapi()  # a tenth of a second, which an open stream would feel: before there is any
     server = GatewayServer(app, settings, process.beat if process is not None else None)
-    freeze_gc()
+    freeze_gc(YOUNG_ALONE)
     server.run(sockets)
     tracing.stop()
 

@@ -6,11 +6,12 @@ All are coroutines: a plain function would be called in a thread, of which all r
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.json_shape import check_shape
 from batch.files import FileStore
 from batch.queue import Queue
 from batch.webhooks.sender import Sender
@@ -20,7 +21,6 @@ from gateway.auth.principal import Principal
 from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
-from gateway.engines.registry import EngineRegistry
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.observability.metrics import Metrics
@@ -32,6 +32,9 @@ from service.asking import asks_for
 from service.clock import Clock
 from service.loops import Loops
 from store.session import Database
+
+MAX_VALUES: Final = 2048
+"""Of a body that has a model: the largest names a thousand parts."""
 
 
 async def _settings(request: Request) -> GatewaySettings:
@@ -48,10 +51,6 @@ async def _readings(request: Request) -> Readings:
 
 async def _engines(request: Request) -> EnginePool:
     return cast(EnginePool, request.app.state.engines)
-
-
-async def _registry(request: Request) -> EngineRegistry:
-    return cast(EngineRegistry, request.app.state.registry)
 
 
 async def _file_store(request: Request) -> FileStore:
@@ -115,11 +114,25 @@ async def _counted(request: Request) -> Principal:
 
     Raises:
         RateLimited: Too many requests of its project.
+        InvalidRequest: Its body has more values than any of these has.
     """
     principal = await principal_of(request)
+    await _check_values(request)
     rates = cast(EndpointRates, request.app.state.endpoint_rates)
     await rates.count(principal.project_id, request.scope["route"].path)
     return principal
+
+
+async def _check_values(request: Request) -> None:
+    """Refuse a body whose model would find a fault in each of thousands of values.
+
+    Where a route has a model, its body was read before, and is checked after this.
+
+    Raises:
+        InvalidRequest: It has more values than any body of such a route.
+    """
+    if getattr(request.scope["route"], "body_field", None) is not None:
+        check_shape(await request.body(), max_strings=MAX_VALUES, max_values=MAX_VALUES)
 
 
 PrincipalDep = Annotated[Principal, Depends(_counted)]
@@ -152,7 +165,6 @@ SettingsDep = Annotated[GatewaySettings, Depends(_settings)]
 DatabaseDep = Annotated[Database, Depends(_database)]
 ReadingsDep = Annotated[Readings, Depends(_readings)]
 """For lists, which may be some seconds old."""
-RegistryDep = Annotated[EngineRegistry, Depends(_registry)]
 EnginesDep = Annotated[EnginePool, Depends(_engines)]
 FileStoreDep = Annotated[FileStore, Depends(_file_store)]
 QueueDep = Annotated[Queue, Depends(_queue)]

@@ -24,6 +24,7 @@ from gateway.engines.chat_pressure import REPORT_S, ChatPressure
 from gateway.engines.discovery import POLL_INTERVAL_S as DISCOVERY_S
 from gateway.engines.discovery import EngineDiscovery, KubernetesApi
 from gateway.engines.registry import FOLLOW_S, EngineRegistry
+from gateway.followers import Followers
 from gateway.history.recorder import PERIOD_S, HistoryRecorder
 from gateway.http.parsing import Parsing
 from gateway.http.per_address_limits import UnknownKeyLimiter
@@ -41,20 +42,23 @@ from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
 from gateway.replica import POLL_INTERVAL_S as REPLICA_S
 from gateway.replica import Readings
-from gateway.responses.followers import Followers
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import POLL_INTERVAL_S as STORAGE_S
 from gateway.storage_watch import StorageWatch
 from gateway.verdict.reading import Verdicts
 from service.clock import SystemClock
+from service.garbage import QuietCollector
 from service.loops import Loops
 from store.bounded_connection import ANSWER_LIMIT_S
+from store.repositories import batch as batches
+from store.repositories import response as responses
 from store.session import Database
 
 _BROKER_PROBE_S = 2.0
 _ABORTS_S = 2.5
 _FIRST_POLL_INTERVAL_S = 2.0
 FLUSH_S = 1.0
+_COLLECT_S = 30.0
 
 
 def _database(url: str, settings: GatewaySettings) -> Database:
@@ -109,6 +113,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         celery = make_celery(settings, answer_s=0.8 * SEND_LIMIT_S, connect_s=0.8 * SEND_LIMIT_S)
         stack.callback(celery.close)
 
+        app.state.polls = {}
         app.state.database = database
         app.state.broker = broker
         app.state.engines = pool
@@ -124,8 +129,14 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.queue = CeleryQueue(celery)
         clock = app.state.clock = SystemClock()
         readings = app.state.readings = Readings(database, replica, clock)
-        followers = app.state.followers = Followers(database, clock)
+        followers = app.state.followers = Followers(
+            database, clock, responses.states, "background responses"
+        )
         stack.push_async_callback(followers.close)
+        feeds = app.state.feeds = Followers[None](
+            database, clock, batches.result_states, "results of batches"
+        )
+        stack.push_async_callback(feeds.close)
         names = ReceiverNames(settings.webhook_servers)
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)
@@ -163,6 +174,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             loops.forever("engine_levels", partial(registry.set_levels, pool), every_s=FOLLOW_S)
             loops.forever("quarantine", quarantine.poll, every_s=QUARANTINE_S)
             _begin_loops(loops, app.state)
+            garbage = QuietCollector(admission.idle.is_set)
+            loops.forever("garbage", garbage.poll, every_s=_COLLECT_S)
             if replica is not None:
                 loops.forever("replica", readings.poll, every_s=REPLICA_S)
             if settings.engine_selector:

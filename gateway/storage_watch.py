@@ -9,7 +9,7 @@ from service.clock import Clock
 from store.failures import AWAY
 from store.repositories import full_store
 from store.repositories.full_store import SHOWN_S
-from store.session import Database
+from store.session import Database, takes_writes
 
 POLL_INTERVAL_S: Final = 2.0
 
@@ -23,6 +23,7 @@ class StorageWatch:
         self._met_s: dict[str, float] = {}
         self._untold: set[str] = set()
         self._told: set[str] = set()
+        self.takes_writes = True  # of the database itself: a replica never does
 
     @property
     def full(self) -> list[str]:
@@ -43,6 +44,7 @@ class StorageWatch:
         try:
             async with self._database.unit_of_work() as session:
                 self._told = await full_store.full(session)
+                self.takes_writes = await takes_writes(session)
         except AWAY:
-            # Away, which is another matter; what was told last is not true for ever.
-            self._told = set()
+            # Another matter; what was told last is not true for ever.
+            self._told, self.takes_writes = set(), True

@@ -1,4 +1,4 @@
-"""What a wheel of SGLang asks for, beside the list that a release before it was installed from."""
+"""Compares what a wheel of SGLang requires with the pinned list of an earlier release."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def sign(release: Release) -> None:
 
 
 def take_back(release: Release) -> None:
-    """Remove what signs it."""
+    """Remove the lists and the signature that were written for it."""
     for written in _signatures(release.version):
         written.unlink(missing_ok=True)
 

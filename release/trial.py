@@ -23,7 +23,8 @@ from typing import Final
 
 START_LIMIT_S: Final = 540.0
 PYTHON: Final = Path(sys.executable).resolve()
-"""The host's own, and not that of a checkout's environment, which others may not reach."""
+"""Not that of a checkout's environment, which others may not reach."""
+HOSTS_PYTHON: Final = Path("/usr/bin/python3")
 
 ENTRY_POINTS: Final = (
     "from importlib.metadata import entry_points as e;"
@@ -73,6 +74,15 @@ class Stranger:
     path: list[Path] = field(default_factory=list)
 
     @property
+    def python(self) -> Path:
+        """What runs this, or the host's own where they may not run that, as one of root's."""
+        try:
+            self.run(PYTHON, "--version")
+        except TrialFailed:
+            return HOSTS_PYTHON
+        return PYTHON
+
+    @property
     def environment(self) -> dict[str, str]:
         """What they have: how packages are found here, and nothing of coserve's."""
         kept = ("PIP_", "UV_", "SSL_", "REQUESTS_", "COSERVE_TORCH_INDEX", "LANG")
@@ -100,7 +110,8 @@ class Stranger:
         """
         whole = [str(part) for part in argv]
         if self.user:
-            whole = ["runuser", "-u", self.user, "--", *whole]
+            # Some of its releases give the home that the user was made with.
+            whole = ["runuser", "-u", self.user, "--", "env", f"HOME={self.home}", *whole]
         if not network:
             inside = 'ip link set lo up; exec "$@"'
             whole = ["unshare", "--net", "--", "sh", "-c", inside, "sh", *whole]
@@ -170,7 +181,7 @@ def install(who: Stranger, wheel: Path) -> None:
     """`pip install` into an environment of their own, which comes first on their path."""
     venv = who.home / "venv"
     own = shutil.copy(wheel, who.home)  # where it was built may be closed to them
-    who.run(PYTHON, "-m", "venv", venv)
+    who.run(who.python, "-m", "venv", venv)
     who.run(venv / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", own)
     who.path.insert(0, venv / "bin")
 
@@ -188,7 +199,7 @@ def plugin_alone(who: Stranger, wheel: Path, packages: Path) -> Path:
         The interpreter of the new environment.
     """
     venv = who.home / "sglang"
-    who.run(PYTHON, "-m", "venv", venv)
+    who.run(who.python, "-m", "venv", venv)
     site = next((venv / "lib").glob("python3*")) / "site-packages"
     for one in packages.iterdir():
         ours = one.is_symlink() or one.name.startswith(("coserve", "__editable__"))

@@ -13,5 +13,5 @@ def asks_for(project_id: str) -> None:
 
 
 def asking() -> str:
-    """Whose work it is."""
+    """The id of the project whose work the current task does; empty for nobody's."""
     return _project_id.get()

@@ -64,7 +64,7 @@ def fields_of(record: logging.LogRecord, part: str) -> dict[str, Any]:
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """What was said; of a foreign line about an exception only its fixed words."""
+    """The message; of a library's line about an exception only its fixed words."""
     if record.name.split(".")[0] in OURS:
         return record.getMessage()[:MAX_MESSAGE_CHARS]
     if not record.exc_info:

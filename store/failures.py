@@ -3,6 +3,7 @@
 away        the server, or the way to it: repeat (OperationalError, InterfaceError)
 busy        it is there, and takes no more at the moment: repeat, and say so
 full        no room on its disk: repeat, and say so
+read-only   it takes no writes, as after a failover: repeat on a new connection, and say so
 refused     this statement with these values will never be taken: repeating is no use
 """
 
@@ -16,6 +17,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 DISK_FULL: Final = "53100"
+READ_ONLY: Final = "25006"
+"""Of a standby too, which the server before may be by now."""
 AWAY: Final = (OperationalError, InterfaceError, NoConnectionFree, OSError)
 """What a transaction raises while the server, the way to it or a free connection is missing."""
 DATABASE_ERRORS: Final = (DBAPIError, psycopg.Error)
@@ -33,6 +36,11 @@ def is_full(error: BaseException | None) -> bool:
     return _state_of(error) == DISK_FULL
 
 
+def is_read_only(error: BaseException | None) -> bool:
+    """Whether the server takes no writes."""
+    return _state_of(error) == READ_ONLY
+
+
 def is_busy(error: BaseException | None) -> bool:
     """Whether the server is there and has no connection, or no memory, for one more."""
     if isinstance(error, NoConnectionFree):
@@ -48,6 +56,8 @@ def why_away(error: BaseException) -> str:
     """Why the database was of no use, to follow its name; without the error's own words."""
     if is_full(error):
         return "has no room on its disk"
+    if is_read_only(error):
+        return "takes no writes"
     return "is busy" if is_busy(error) else "cannot be reached"
 
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import event, text
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -18,7 +19,7 @@ from sqlalchemy.ext.asyncio import (
 )
 
 from store.bounded_connection import CONNECT_LIMIT_S, BoundedConnection
-from store.failures import is_full
+from store.failures import is_full, is_read_only
 
 ACTOR: Final = "actor"
 """Where a session's `info` says who acts in it."""
@@ -73,16 +74,22 @@ class Database:
         )
         self.met_full: Callable[[], None] | None = None
         self.place: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-        event.listen(self.engine.sync_engine, "handle_error", self._on_error)
+        event.listen(self.engine.sync_engine, "handle_error", self._on_error, retval=True)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         steady = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._snapshots = async_sessionmaker(steady, expire_on_commit=False)
 
-    def _on_error(self, context: ExceptionContext) -> None:
-        if self.met_full is not None and is_full(context.original_exception):
+    def _on_error(self, context: ExceptionContext) -> OperationalError | None:
+        orig = context.original_exception
+        if self.met_full is not None and is_full(orig):
             self.met_full()
+        if not is_read_only(orig):
+            return None
+        # The server is not the one that it was: all connections to it are made anew.
+        context.is_disconnect = True
+        return OperationalError(context.statement, None, orig, hide_parameters=True)
 
     @asynccontextmanager
     async def unit_of_work(self, *, actor: str | None = None) -> AsyncIterator[AsyncSession]:
@@ -102,12 +109,26 @@ class Database:
             yield session
 
     async def ping(self) -> None:
-        """Raise unless the server answers."""
-        async with self.engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+        """Raise unless the server answers and takes writes."""
+        async with self._sessions.begin() as session:
+            if not await takes_writes(session):
+                read_only = psycopg.errors.ReadOnlySqlTransaction("the server takes no writes")
+                raise OperationalError(None, None, read_only)
 
     async def dispose(self) -> None:
         await self.engine.dispose()
+
+
+async def takes_writes(session: AsyncSession) -> bool:
+    """Whether the server takes writes, asked in any transaction: false of a standby."""
+    return bool(
+        await session.scalar(
+            text(
+                "SELECT NOT (pg_is_in_recovery()"
+                " OR current_setting('default_transaction_read_only')::boolean)"
+            )
+        )
+    )
 
 
 @asynccontextmanager

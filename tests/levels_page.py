@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from coserve.setup.engine_env import known_sglangs
 from engine_adapter.coserving_levels import FULL_LEVEL, LIMITS
-from tests.engine.families import FAMILIES
+from tests.engine.families import FAMILIES, Family
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "levels.md", ROOT / "README.md")
@@ -40,16 +40,32 @@ def families() -> str:
     """Which models went through which scenarios."""
     ordered = sorted(FAMILIES.values(), key=lambda family: -family.level)
     lines = [
-        (one.form, str(one.level), ", ".join(one.scenarios).replace("_", " ")) for one in ordered
+        (one.form, _levels(one), ", ".join(one.scenarios).replace("_", " ")) for one in ordered
     ]
     return table(("form", "level", "scenarios"), lines)
+
+
+def _levels(family: Family) -> str:
+    """The level of a family, and of older releases of SGLang where it is less."""
+    return ", ".join(
+        [str(family.level), *(f"on {name}: {level}" for name, level in family.lower.items())]
+    )
+
+
+def _tried_at(level: int) -> Iterator[str]:
+    """Names of families at a level; with the release of SGLang where that is an older one's."""
+    for family in FAMILIES.values():
+        name = family.form.partition(":")[0]
+        if family.level == level:
+            yield name
+        yield from (f"{name} on SGLang {one}" for one, its in family.lower.items() if its == level)
 
 
 def engines() -> str:
     """What runs at which level, for who asks whether their own does."""
     lines = []
     for level, meaning in MEANING.items():
-        tried = [one.form.partition(":")[0] for one in FAMILIES.values() if one.level == level]
+        tried = list(_tried_at(level))
         forms = [one.form for one in LIMITS.values() if one.level == level]
         if level == FULL_LEVEL:
             tried.insert(0, f"SGLang {' and '.join(known_sglangs(ROOT))}")

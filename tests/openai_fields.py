@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 DATA: Final = Path(__file__).with_name("data") / "openai_fields.json"
 BODIES: Final = {
@@ -23,6 +23,27 @@ BODIES: Final = {
     "/v1/embeddings": "embedding_create_params.EmbeddingCreateParams",
     "/v1/responses": "responses.response_create_params.ResponseCreateParamsStreaming",
 }
+_CHAT: Final = "chat.completion_create_params.CompletionCreateParamsBase"
+_RESPONSE: Final = "responses.response_create_params.ResponseCreateParamsBase"
+WORDS: Final = {
+    "chat detail": ("chat.chat_completion_content_part_image_param.ImageURL", "detail"),
+    "chat service_tier": (_CHAT, "service_tier"),
+    "chat verbosity": (_CHAT, "verbosity"),
+    "chat reasoning_effort": (_CHAT, "reasoning_effort"),
+    "detail": ("responses.ResponseInputImageParam", "detail"),
+    "service_tier": (_RESPONSE, "service_tier"),
+    "truncation": (_RESPONSE, "truncation"),
+    "include": (_RESPONSE, "include"),
+    "effort": ("shared_params.Reasoning", "effort"),
+    "summary": ("shared_params.Reasoning", "summary"),
+    "purpose": ("FileCreateParams", "purpose"),
+}
+"""Fields whose values are words: where the client lists them."""
+KINDS: Final = {
+    "tools": "responses.ToolParam",
+    "items": "responses.response_input_param.ResponseInputItemParam",
+}
+"""Unions of objects that are told apart by their `type`."""
 INSTALL_LIMIT_S: Final = 300.0
 
 
@@ -33,7 +54,40 @@ def installed() -> dict[str, Any]:
         module, _, name = named.rpartition(".")
         params = getattr(importlib.import_module(f"openai.types.{module}"), name)
         fields[path] = sorted(params.__required_keys__ | params.__optional_keys__)
-    return {"version": importlib.import_module("openai").__version__, "fields": fields}
+    words = {
+        name: _words(get_type_hints(_named(where), include_extras=True)[field])
+        for name, (where, field) in WORDS.items()
+    }
+    kinds = {
+        name: sorted({kind for one in _members(_named(where)) for kind in _kind_of(one)})
+        for name, where in KINDS.items()
+    }
+    version = importlib.import_module("openai").__version__
+    return {"version": version, "fields": fields, "words": words, "kinds": kinds}
+
+
+def _named(where: str) -> Any:
+    module, _, name = where.rpartition(".")
+    return getattr(importlib.import_module(f"openai.types.{module}".rstrip(".")), name)
+
+
+def _members(kind: Any) -> list[Any]:
+    """What is below a union, a list, or a mark such as Required."""
+    kind = getattr(kind, "__value__", kind)
+    inner = [one for one in get_args(kind) if not isinstance(one, str)]
+    return [below for one in inner for below in _members(one)] if inner else [kind]
+
+
+def _words(kind: Any) -> list[str]:
+    kind = getattr(kind, "__value__", kind)
+    found = [one for one in get_args(kind) if isinstance(one, str)]
+    inner = [one for one in get_args(kind) if not isinstance(one, str)]
+    return sorted({*found, *(word for one in inner for word in _words(one))})
+
+
+def _kind_of(one: Any) -> list[str]:
+    hints = get_type_hints(one, include_extras=True) if hasattr(one, "__total__") else {}
+    return _words(hints["type"]) if "type" in hints else []
 
 
 def newest() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from api.errors import ApiError
-from api.json_output import dump
+from api.json_output import dump, dump_long
 from api.responses.items import Item
 from api.responses.output import assistant_message, function_call, reasoning, text_part
 from api.responses.resource import RESPONSE_PREFIX, TERMINAL, Ending, ResponseDraft
@@ -33,7 +33,9 @@ NAME_KEYS: tuple[str, ...] = ("name", "namespace")
 def event_bytes(events: Iterable[Event]) -> bytes:
     """Server-sent events, each under its type."""
     return b"".join(
-        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dump(event)) for event in events
+        b"event: %b\ndata: %b\n\n"
+        % (event["type"].encode(), dump(event) if "delta" in event else dump_long(event))
+        for event in events
     )
 
 

@@ -96,7 +96,7 @@ def _check_user_part(name: str, value: Any) -> None:
         raise rules.wrong(f"{name}.file_id", what, "unsupported_content")
     images.check_url(f"{name}.image_url", value.get("image_url"))
     if value.get("detail") is not None:
-        rules.one_of("auto", "low", "high")(f"{name}.detail", value["detail"])
+        rules.one_of(*images.DETAILS)(f"{name}.detail", value["detail"])
 
 
 def _check_part(name: str, value: Any) -> None:

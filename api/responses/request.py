@@ -55,6 +55,7 @@ _CHAT_NAMES: Final = {
     "verbosity": "text.verbosity",
     "logprobs": "include",
 }
+_NO_TOOLS: Final = "only allowed when 'tools' are given"
 _TOOL: Final = re.compile(r"\btools\[(\d+)\](?:\.function)?")
 _QUOTED: Final = re.compile(rf"'({'|'.join(_CHAT_NAMES)})[\w.\[\]]*'")
 
@@ -83,7 +84,8 @@ def check_response(body: Mapping[str, Any]) -> None:
         raise rules.wrong("stream_options", "only allowed when 'stream' is true")
     if body.get("background") and body.get("store") is False:
         raise rules.wrong("background", "only allowed when the response is stored ('store')")
-    if window_of(body) != "soonest" and (body.get("stream") or not body.get("background")):
+    at_once = body.get("stream") or not body.get("background")
+    if at_once and completion_window_of(body) != "soonest":
         raise rules.wrong(
             "background_options.completion_window",
             "only 'soonest' is allowed without 'background', or with 'stream'",
@@ -91,10 +93,10 @@ def check_response(body: Mapping[str, Any]) -> None:
     _check_tool_choice(body)
 
 
-def window_of(body: Mapping[str, Any]) -> str:
+def completion_window_of(body: Mapping[str, Any]) -> str:
     """By when a checked body's response is to be made in the background."""
-    window: str = (body.get("background_options") or {}).get("completion_window") or "soonest"
-    return window
+    options: Mapping[str, str] = body.get("background_options") or {}
+    return options.get("completion_window") or "soonest"
 
 
 def chat_body(body: Mapping[str, Any], messages: Sequence[Item]) -> dict[str, Any]:
@@ -219,7 +221,8 @@ def _check_tool_choice(body: Mapping[str, Any]) -> None:
     if choice in (None, "none", "auto"):
         return
     if not names:
-        raise rules.wrong("tool_choice", "only allowed when 'tools' are given")
+        what = "none of the 'tools' is served here" if body.get("tools") else _NO_TOOLS
+        raise rules.wrong("tool_choice", what)
     if isinstance(choice, dict):
         wanted = choice["tools"] if choice["type"] == "allowed_tools" else [choice]
         if any(flat_name(tool["name"], tool.get("namespace")) not in names for tool in wanted):
@@ -265,7 +268,7 @@ def _function(name: str, value: Any, keys: str = "named choice") -> None:
             code="unsupported_tool",
         )
     only(name, value, keys)
-    rules.string(64)(f"{name}.name", value.get("name"))
+    rules.name(f"{name}.name", value.get("name"))
     if value.get("namespace") is not None:
         rules.string(64)(f"{name}.namespace", value["namespace"])
 
@@ -322,8 +325,8 @@ def _background_options(name: str, value: Any) -> None:
     rules.obj(name, value)
     only(name, value, "background options")
     if value.get("completion_window") is not None:
-        windows = rules.one_of("soonest", "2h", "8h")
-        windows(f"{name}.completion_window", value["completion_window"])
+        rule = rules.one_of("soonest", "2h", "8h")
+        rule(f"{name}.completion_window", value["completion_window"])
     if value.get("continuation_id") is not None:
         rules.string(512)(f"{name}.continuation_id", value["continuation_id"])
 

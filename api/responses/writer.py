@@ -17,7 +17,7 @@ from api.engine_errors import (
 )
 from api.errors import ApiError, RequestFailedAlone
 from api.logprobs import chat_logprobs
-from api.replies import EngineAborted, finish_reason_of, usage_of
+from api.replies import EngineAborted, finish_reason_of, text_of, usage_of
 from api.responses.events import Event, ResponseTeller, event_bytes
 from api.responses.output import logprobs
 from api.responses.resource import Ending, ResponseDraft
@@ -110,13 +110,13 @@ class ResponseWriter:
             said = self._calls.logprobs(delta, said, finish)
         if delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls"):
             self.num_texts += 1
-        if delta.get("reasoning_content"):
-            yield from self._teller.thought(delta["reasoning_content"])
+        if thought := text_of(delta.get("reasoning_content")):
+            yield from self._teller.thought(thought)
         if self._draft.logprobs:
             self._tokens += (chat_logprobs(said) or {}).get("content") or ()
-        if delta.get("content"):
+        if text := text_of(delta.get("content")):
             tokens, self._tokens = self._tokens, []
-            yield from self._teller.text(delta["content"], logprobs(tokens))
+            yield from self._teller.text(text, logprobs(tokens))
         elif finish is not None:
             self._teller.end_tokens(logprobs(self._tokens))
         for call in delta.get("tool_calls") or ():
@@ -124,6 +124,6 @@ class ResponseWriter:
             if function.get("name"):
                 named = called(self._draft.body, function["name"])
                 yield from self._teller.call(call["index"], call["id"], named)
-            if function.get("arguments"):
-                yield from self._teller.arguments(call["index"], function["arguments"])
+            if arguments := text_of(function.get("arguments")):
+                yield from self._teller.arguments(call["index"], arguments)
         self._finish = finish or ""

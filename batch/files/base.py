@@ -43,7 +43,7 @@ class FileStore(Protocol):
 
     Readers raise `StoredObjectMissing` for an unknown key, and for a range that does not lie
     wholly inside the object; writers raise `StorageFull` when there is no room. Both raise
-    `StorageUnavailable` (or OSError, of a disk) when the store cannot be used at all.
+    `StorageUnavailable` when the store cannot be used at all.
     """
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:

@@ -174,7 +174,9 @@ def _errors_of(key: str) -> Iterator[None]:
         if _NO_ROOM.search(str(error)):
             raise StorageFull from error
         logger.warning("file store: %s", str(error)[:MAX_LOG_CHARS])
-        raise StorageUnavailable(busy=_BUSY.search(str(error)) is not None) from error
+        raise StorageUnavailable(
+            "is busy" if _BUSY.search(str(error)) else "cannot be reached"
+        ) from error
 
 
 class _Measured:

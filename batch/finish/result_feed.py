@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 MAX_PAGE_LINES: Final = 1000
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-POLL_INTERVAL_S: Final = 0.5
-"""How often a feed looks for new results."""
+POLL_INTERVAL_S: Final = 0.25
+"""How often a feed asks whether there may be new results: no question to the database."""
 
 FOLLOW_LINES: Final = 200
 
@@ -51,12 +51,14 @@ class ResultPage:
         next_offset: What to ask for next; grows only.
         status: The batch's status when it was read.
         complete: No result will ever follow `next_offset`.
+        is_cut: There may be more already.
     """
 
     lines: tuple[NumberedLine, ...]
     next_offset: int
     status: str
     complete: bool
+    is_cut: bool = False
 
 
 async def read_page(
@@ -96,6 +98,7 @@ async def read_page(
         next_offset=next_offset,
         status=batch.status,
         complete=ended and next_offset >= num_results,
+        is_cut=cut,
     )
 
 
@@ -107,10 +110,21 @@ async def follow(
     *,
     offset: int,
     kind: ResultKind | None,
-    stopping: Callable[[], bool],
+    version: Callable[[], int | None],
 ) -> AsyncIterator[ResultPage]:
-    """Pages as results come, empty ones in between, until the last or until `stopping`."""
-    while not stopping():
+    """Pages as results come, empty ones in between, until the last or until there is no version.
+
+    Args:
+        database: Where they are.
+        clock: Says when to ask `version`.
+        project_id: Of the batch.
+        batch_id: Whose results they are.
+        offset: Number of the last result that is known.
+        kind: Those of one kind, or all.
+        version: Another number whenever there may be more results, or the batch has gone on; none
+            when it is time to end.
+    """
+    while (known := version()) is not None:
         try:
             async with database.unit_of_work() as session:
                 page = await read_page(
@@ -125,8 +139,9 @@ async def follow(
         yield page
         if page.complete:
             return
-        if len(page.lines) < FOLLOW_LINES:
+        while not page.is_cut and version() == known:
             await clock.sleep(POLL_INTERVAL_S)
+            yield replace(page, lines=())
 
 
 async def _check_retention(session: AsyncSession, batch: Batch, kind: ResultKind | None) -> None:

@@ -39,7 +39,7 @@ class Arrivals(Protocol):
 
 
 class StoredArrivals:
-    """In the database."""
+    """Arrivals in the database, where the collection finds those that a crash cut off."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -7,21 +7,21 @@ from typing import Final
 
 from api.errors import InvalidRequest
 
-MAX_WINDOW_S: Final = 7 * 86400
+MAX_S: Final = 7 * 86400
 
 _WORD: Final = re.compile(r"([1-9][0-9]{0,2})([hd])")
 _UNIT_S: Final = {"h": 3600, "d": 86400}
 
 
-def window_s(window: str) -> int:
+def seconds_of(completion_window: str) -> int:
     """The seconds of a completion window, from `1h` to `7d`.
 
     Raises:
         InvalidRequest: It is none, naming `completion_window`.
     """
-    found = _WORD.fullmatch(window)
+    found = _WORD.fullmatch(completion_window)
     seconds = 0 if found is None else int(found[1]) * _UNIT_S[found[2]]
-    if not 0 < seconds <= MAX_WINDOW_S:
+    if not 0 < seconds <= MAX_S:
         raise InvalidRequest(
             "The completion window must be '24h', or another number of hours or days from '1h' "
             "to '7d'.",

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.batch_errors import InvalidInputFile
 from api.batch_shapes import CreateBatch, may_be_id
 from api.errors import InvalidRequest
-from batch.intake.completion_window import window_s
+from batch.intake.completion_window import seconds_of
 from batch.intake.line import ENDPOINTS
 from batch.intake.project_limits import add_batch
 from batch.intake.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
@@ -52,7 +52,7 @@ async def create(
         key_id=key_id,
         endpoint=request.endpoint,
         completion_window=request.completion_window,
-        window_s=window_s(request.completion_window),
+        completion_window_s=seconds_of(request.completion_window),
         input_file_id=file.id,
         metadata=request.metadata,
         output_expires_after_s=None if expires_after is None else expires_after.seconds,
@@ -116,7 +116,7 @@ async def _check_receivers(
 
 def _check(request: CreateBatch) -> None:
     check_endpoint(request.endpoint)
-    window_s(request.completion_window)
+    seconds_of(request.completion_window)
     expires_after = request.output_expires_after
     if expires_after is not None:
         if expires_after.anchor != "created_at":

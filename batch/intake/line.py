@@ -14,9 +14,10 @@ import orjson
 
 from api.embedding_request import inputs_of
 from api.errors import InvalidRequest
-from api.json_shape import check_shape
+from api.json_input import NotUtf8, read
 from api.mapped_fields import mapped
 from api.numbers import UNKNOWN, ModelSizes
+from api.shared_rules import SHARED
 from batch.intake.body import check_body
 from batch.intake.line_error import LineError, LineNotes, json_type
 from engine_adapter.client.base import (
@@ -33,6 +34,11 @@ ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_CUSTOM_ID_CHARS: Final = 512
 MAX_MODEL_CHARS: Final = 256
+
+_OF_BODY: Final = (SHARED.keys() - {"metadata", "user"}) | {
+    "messages", "prompt", "input", "instructions", "tools", "tool_choice", "max_completion_tokens",
+    "max_output_tokens", "logprobs", "top_logprobs", "dimensions", "reasoning_effort", "reasoning",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ def parse_line(
     num_inputs, num_tokens, prefix = 1, 0, ""
     line = _decode(raw, notes)
     if line is not None:
+        _check_keys(line, notes)
         custom_id = _custom_id(line, notes)
         _check_method(line, notes)
         _check_url(line, endpoint, notes)
@@ -123,26 +130,24 @@ def _in_our_words(body: dict[str, Any], endpoint: str, notes: LineNotes) -> dict
 
 def _decode(raw: bytes, notes: LineNotes) -> dict[str, Any] | None:
     try:
-        check_shape(raw)
-        line = orjson.loads(raw)
+        line = read(raw, "This line")
     except InvalidRequest as refused:
-        notes.add(str(refused.code), refused.message.replace("The body", "This line"), None)
-        return None
-    except orjson.JSONDecodeError:
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            notes.add(
-                "invalid_utf8", f"This line is not UTF-8 (byte {error.start + 1} of it).", None
-            )
-        else:
-            notes.add("invalid_json_line", "This line is not parseable as valid JSON.", None)
+        code = "invalid_utf8" if isinstance(refused, NotUtf8) else str(refused.code)
+        code = "invalid_json_line" if code == "invalid_json" else code
+        notes.add(code, refused.message, None)
         return None
     if not isinstance(line, dict):
         kind = json_type(line)
         notes.add("invalid_json_line", f"A line must be a JSON object, not {kind}.", None)
         return None
     return line
+
+
+def _check_keys(line: dict[str, Any], notes: LineNotes) -> None:
+    """Other keys are the caller's notes, but for one that was meant for the model."""
+    for key in sorted(_OF_BODY.intersection(line)):
+        if line[key] is not None:
+            notes.add("unknown_parameter", f"'{key}' is read inside 'body' alone.", key)
 
 
 def _custom_id(line: dict[str, Any], notes: LineNotes) -> str | None:

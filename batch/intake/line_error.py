@@ -51,7 +51,7 @@ class LineError:
 
 
 class LineNotes:
-    """Collects one line's faults."""
+    """The faults of one line, in the order in which they were found."""
 
     def __init__(self, line_no: int) -> None:
         self.line_no = line_no

@@ -48,7 +48,7 @@ class UploadPart(Protocol):
 
     @property
     def name(self) -> str:
-        """The field's name."""
+        """The name of the form's field."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class UploadPart(Protocol):
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The part's bytes, once."""
+        """The part's bytes as they arrive; can be read once."""
         ...
 
     async def text(self) -> str:

@@ -139,7 +139,7 @@ class Models:
 
 
 class _Watch:
-    """Whether to go on; `holder` has the lock, and is heard of at each look."""
+    """Whether to go on; each check keeps alive the transaction of `holder`, which has the lock."""
 
     def __init__(
         self, db: Database, holder: AsyncSession, batch_id: str, clock: Clock, *, watchdog: bool

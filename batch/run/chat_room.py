@@ -73,7 +73,7 @@ class ChatRoom:
 
     @property
     def size(self) -> int:
-        """Whole rows."""
+        """How many whole rows may be at the engine."""
         return int(self.rows)
 
 

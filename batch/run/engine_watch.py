@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from api.errors import ApiError
 from batch.run import chat_room, window
 from batch.run.chat_room import ChatRoom, Poll
 from batch.run.pace import TokenCosts
-from batch.run.window import EngineSignals
+from batch.run.window import Closed, EngineSignals, Trial
 from engine_adapter.client.base import EngineClient, EngineFacts, LiveRids
 from service.clock import Clock
 from store.repositories.chat_report import ChatNow
@@ -42,9 +41,6 @@ ANSWER_LIMIT_S = 5.0
 
 FIRST_PAUSE_S = 0.25
 MAX_PAUSE_S = 2.0
-MAX_REFUSAL_PAUSE_S = 5.0
-FIRST_TRIAL_S = 2.0
-MAX_TRIAL_S = 60.0
 
 
 class EngineWatch:
@@ -90,46 +86,28 @@ class EngineWatch:
         self._max_in_flight = max_in_flight
         self.num_refused = 0
         self.num_lost = 0
-        # After refusals: when the window may grow again, and how long each growth is tried out.
-        self._grow_at_s = -math.inf
-        self._trial_s = 0.0
-        self._on_trial = False
-        # While nothing at all is accepted: when the next call may go, and the pause after it.
-        self._closed_until_s = -math.inf
-        self._refusal_pause_s = FIRST_PAUSE_S
-        self._accepts_nothing = False
+        self._trial = Trial()
+        self._closed = Closed()
         self._asked = asyncio.Event()
 
     @property
     def open(self) -> bool:
         """Whether rows may be sent."""
-        return self.up and not self.suspect and self._clock.monotonic() >= self._closed_until_s
+        return self.up and not self.suspect and self._clock.monotonic() >= self._closed.until_s
 
     def note_refused(self, num_in_flight: int) -> None:
-        """A call was turned away because the engine is full; so many others it has accepted.
-
-        The window is that many now. It grows by single rows, each tried out for a time that
-        doubles with each one refused: an engine that stays full refuses about a call a minute.
-        Where nothing was accepted, the next call waits: 0.25 s doubling up to 5 s.
-        """
+        """A call was turned away because the engine is full; so many others it has accepted."""
         now_s = self._clock.monotonic()
         self.num_refused += 1
         self.size = window.after_refusal(self.size, num_in_flight)
-        if self._on_trial or self._trial_s == 0.0:
-            self._trial_s = min(MAX_TRIAL_S, max(FIRST_TRIAL_S, 2 * self._trial_s))
-            self._on_trial = False
-        self._grow_at_s = now_s + self._trial_s
-        if num_in_flight == 0 and now_s >= self._closed_until_s:
-            self._accepts_nothing = True
-            self._closed_until_s = now_s + self._refusal_pause_s
-            self._refusal_pause_s = min(MAX_REFUSAL_PAUSE_S, 2 * self._refusal_pause_s)
+        self._trial.note_refused(now_s)
+        if num_in_flight == 0:
+            self._closed.note_refused(now_s)
 
     def note_answered(self) -> None:
-        self._refusal_pause_s = FIRST_PAUSE_S
-        if self._accepts_nothing:  # it was not full but closed: what it has room for is unknown
-            self._accepts_nothing = False
-            self._trial_s = 0.0
-            self._grow_at_s = -math.inf
+        if self._closed.is_on:  # it was not full but closed: what it has room for is unknown
+            self._trial = Trial()
+        self._closed.note_answered()
 
     def note_lost(self) -> None:
         """A call was lost: send no more, and ask at once whether the engine is still there."""
@@ -198,8 +176,8 @@ class EngineWatch:
     def _adjust(self, live: LiveRids) -> None:
         now_s = self._clock.monotonic()
         before = self.size
-        may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
-        wary = self._trial_s > 0.0
+        may_grow = now_s >= self._trial.until_s and not self._closed.is_on
+        wary = self._trial.lasts_s > 0.0
         num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.poll(live)
         if self.classes_only:
             # One of ours lists who waits, another one counts them if it tells at all.
@@ -210,9 +188,7 @@ class EngineWatch:
         )
         self.size = window.adjust(before, signals, self._max_in_flight)
         if wary and self.size > before:
-            self._on_trial = True
-            self._grow_at_s = now_s + self._trial_s
-            self._trial_s = self._trial_s / 1.5 if self._trial_s > POLL_INTERVAL_S else 0.0
+            self._trial.note_grown(now_s)
 
     async def _pause(self) -> None:
         """Wait for the next poll, or until the engine is suspect."""

@@ -57,16 +57,16 @@ _ASK: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one attempt: exactly one of `result` and `put_back` is set.
+    """What came of one attempt.
 
     Attributes:
+        write: What is written of the row: its end, or that it waits for another attempt.
         engine_lost: The engine did not answer at all.
         given_up: No engine survived it: its like runs nowhere.
         refused: The engine turned the call away because it is full (429, 503).
     """
 
-    result: NewResult | None = None
-    put_back: PutBack | None = None
+    write: NewResult | PutBack
     engine_lost: bool = False
     given_up: bool = False
     refused: bool = False
@@ -130,7 +130,7 @@ async def execute(  # noqa: PLR0913
     except EngineNotReached:
         # The engine never heard of the row: the attempt is none.
         put_back = PutBack(row.id, delay_s=retry.backoff_s(0, jitter))
-        return Outcome(put_back=put_back, engine_lost=True)
+        return Outcome(put_back, engine_lost=True)
     except EngineUnavailable as error:
         engine_lost = True
         # A call that took too long says nothing about the engine.
@@ -142,11 +142,11 @@ async def execute(  # noqa: PLR0913
         logger.exception("row %d failed unexpectedly", row.id)
         reply = _reply_of(InternalError("The request could not be executed."), call)
     if broken and quarantine.is_final(row.num_losses + 1):
-        return Outcome(result=given_up(row), engine_lost=True, given_up=True)
-    told = served.not_held if reply.ok else set[str]()
-    outcome = _judge(row, reply, told, engine_lost=engine_lost, limits=limits, jitter=jitter)
-    if broken and outcome.put_back is not None:
-        return replace(outcome, put_back=replace(outcome.put_back, lost=True))
+        return Outcome(given_up(row), engine_lost=True, given_up=True)
+    not_held = served.not_held if reply.ok else set[str]()
+    outcome = _judge(row, reply, not_held, engine_lost=engine_lost, limits=limits, jitter=jitter)
+    if broken and isinstance(outcome.write, PutBack):
+        return replace(outcome, write=replace(outcome.write, lost=True))
     return outcome
 
 
@@ -196,7 +196,7 @@ def _judge(
             refused=True,
             error=reply.body.get("error"),
         )
-        return Outcome(put_back=put_back, refused=True)
+        return Outcome(put_back, refused=True)
     status = RowStatus.SUCCEEDED
     if not reply.ok:
         status = RowStatus.ERRORED
@@ -206,7 +206,7 @@ def _judge(
         if isinstance(next_step, Again):
             error = reply.body.get("error")
             put_back = PutBack(row.id, delay_s=next_step.delay_s, counts=True, error=error)
-            return Outcome(put_back=put_back, engine_lost=engine_lost)
+            return Outcome(put_back, engine_lost=engine_lost)
     line = http_line(
         row.id,
         row.custom_id,
@@ -226,4 +226,4 @@ def _judge(
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,
     )
-    return Outcome(result=result, engine_lost=engine_lost)
+    return Outcome(result, engine_lost=engine_lost)

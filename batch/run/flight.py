@@ -168,18 +168,17 @@ class InFlight:
             self._watch.note_refused(len(self._attempts))
         elif not outcome.engine_lost:
             self._watch.note_answered()
-        if outcome.put_back is not None:
+        if isinstance(outcome.write, PutBack):
             self.num_retries += 1
         else:
             self._pace.note(self._clock.monotonic(), attempt.work)
         if outcome.given_up:
             self._results.condemn(_digests(attempt))
-        if outcome.result is not None:
+        if isinstance(outcome.write, NewResult) and not outcome.engine_lost:
             took_ms = round(1000 * (self._clock.monotonic() - attempt.sent_s))
-            answered = None if outcome.engine_lost else took_ms
-            self._hand_over(attempt, replace(outcome.result, took_ms=answered))
-        elif outcome.put_back is not None:
-            self._hand_over(attempt, outcome.put_back)
+            self._hand_over(attempt, replace(outcome.write, took_ms=took_ms))
+        else:
+            self._hand_over(attempt, outcome.write)
 
     async def stop_batches(self, stopped: Mapping[str, str]) -> None:
         """Take the rows of batches that were cancelled, have expired or are paused off the engine.

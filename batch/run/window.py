@@ -9,11 +9,14 @@ is lost when the engine dies. It is measured in seconds of work, not in rows:
     hardly any               grows by a step; after refusals by a small one, now and then
     more                     the rows it works on, and `QUEUE_S` of work
     more, pace unknown       stays; shrinks by a step where they are more than it can run
-    refused a call           is at once what the engine did accept (429, 503)
+    refused a call           is at once what the engine did accept (429, 503); from there it grows
+                             by single rows, each on trial (`Trial`)
+    refused all calls        waits before the next one (`Closed`)
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +28,12 @@ STEP: Final = 32
 MIN_WINDOW: Final = 4
 MIN_QUEUE: Final = 4
 LOW_WAITING: Final = 8
+
+FIRST_TRIAL_S: Final = 2.0
+SHORTEST_TRIAL_S: Final = 1.0
+MAX_TRIAL_S: Final = 60.0
+FIRST_CLOSED_S: Final = 0.25
+MAX_CLOSED_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,63 @@ def _low(signals: EngineSignals) -> int:
     if signals.rows_per_s is None:
         return LOW_WAITING
     return min(LOW_WAITING, queue_rows(signals.rows_per_s) // 2)
+
+
+@dataclass(slots=True)
+class Trial:
+    """How a window grows again after a refusal: a little, tried out for a time, then more.
+
+    A refusal during a trial doubles the time, up to `MAX_TRIAL_S`: an engine that stays full
+    refuses about a call a minute. Without a refusal the time shrinks until none is needed.
+
+    Attributes:
+        lasts_s: How long each growth is tried out; 0 while no refusal is remembered.
+        until_s: The window stays as it is until then.
+        runs: Whether it has grown since the last refusal.
+    """
+
+    lasts_s: float = 0.0
+    until_s: float = -math.inf
+    runs: bool = False
+
+    def note_refused(self, now_s: float) -> None:
+        """Begin anew; refusals that come together count once."""
+        if self.runs or self.lasts_s == 0.0:
+            self.lasts_s = min(MAX_TRIAL_S, max(FIRST_TRIAL_S, 2 * self.lasts_s))
+            self.runs = False
+        self.until_s = now_s + self.lasts_s
+
+    def note_grown(self, now_s: float) -> None:
+        """The window has grown: try that out, and the next growth for a shorter time."""
+        self.runs = True
+        self.until_s = now_s + self.lasts_s
+        self.lasts_s = self.lasts_s / 1.5 if self.lasts_s > SHORTEST_TRIAL_S else 0.0
+
+
+@dataclass(slots=True)
+class Closed:
+    """An engine that accepts nothing at all: 0.25 s to the next call, doubling up to 5 s.
+
+    Attributes:
+        until_s: No call is sent until then.
+        next_s: How long the next pause is.
+        is_on: Whether no call has been answered since one was refused with none in flight.
+    """
+
+    until_s: float = -math.inf
+    next_s: float = FIRST_CLOSED_S
+    is_on: bool = False
+
+    def note_refused(self, now_s: float) -> None:
+        """A call was refused while no other was in flight; one during a pause changes nothing."""
+        if now_s >= self.until_s:
+            self.is_on = True
+            self.until_s = now_s + self.next_s
+            self.next_s = min(MAX_CLOSED_S, 2 * self.next_s)
+
+    def note_answered(self) -> None:
+        self.next_s = FIRST_CLOSED_S
+        self.is_on = False
 
 
 def after_refusal(window: int, num_in_flight: int) -> int:

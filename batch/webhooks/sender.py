@@ -8,20 +8,18 @@ about to connect to, literal addresses included (`targets`).
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 
 from batch.webhooks import signature
 from batch.webhooks.names import ReceiverNames, ReceiverResolver
 from batch.webhooks.targets import RefusedTarget, TargetPolicy, parse_url
+from service.bounded_answer import AnswerTooLong, bounded
 from service.clock import Clock
 
 TIMEOUT_S: Final = 10.0
@@ -121,11 +119,8 @@ class Sender:
             resolver=ReceiverResolver(self._names),
             socket_factory=gate.open,
         )
-        # What reads a connection is no setting of the library.
-        reader = cast("type[ResponseHandler]", _BoundedAnswer)
-        connector._factory = partial(reader, loop=asyncio.get_running_loop())
         return aiohttp.ClientSession(
-            connector=connector,
+            connector=bounded(connector, MAX_ANSWER_BYTES),
             timeout=self._timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
@@ -159,29 +154,11 @@ class _Gate:
         return socket.socket(family, kind, protocol)
 
 
-class _TooLong(aiohttp.ClientPayloadError):
-    """A receiver says more than an answer's head needs."""
-
-
-class _BoundedAnswer(ResponseHandler):
-    """Ends a connection at `MAX_ANSWER_BYTES`, however small the pieces are in which they come."""
-
-    _num_bytes = 0
-
-    def data_received(self, data: bytes) -> None:
-        self._num_bytes += len(data)
-        super().data_received(data[:MAX_ANSWER_BYTES])
-        if self._num_bytes > MAX_ANSWER_BYTES and self.transport is not None:
-            # A status that has come is still read: what follows it is nobody's.
-            self.set_exception(_TooLong())
-            self.transport.abort()
-
-
 def _failure(error: Exception) -> Failure:
     if isinstance(error, TimeoutError):
         return Failure.TIMEOUT
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError)):
         return Failure.CERTIFICATE
-    if isinstance(error, (aiohttp.ClientResponseError, _TooLong)):
+    if isinstance(error, (aiohttp.ClientResponseError, AnswerTooLong)):
         return Failure.BAD_ANSWER
     return Failure.CONNECTION

@@ -52,7 +52,7 @@ from batch.intake.validate import validate
 from batch.intake.validate_small import validate_small
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.states import TERMINAL_BATCH, BatchStatus
-from batch.storage import fail_unstorable, full_place
+from batch.storage import fail_unstorable, full_place, note_if_away
 from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, long_stage_lock
 from engine_adapter.client.aliases import Aliases
 from service.clock import Clock
@@ -287,6 +287,7 @@ class StageWork:
             if isinstance(error, (OperationalError, InterfaceError)) or full_place(error):
                 raise
             logger.exception("%s of %s failed", stage, held.id)
+            await note_if_away(self._database, error)
         return _FAILED
 
     def _stage_of(self, held: Claim) -> tuple[str, Callable[[Claim], Awaitable[_Again]]]:

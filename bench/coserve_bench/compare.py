@@ -25,7 +25,7 @@ import aiohttp
 
 from bench.coserve_bench.capacity import answered_per_s, is_overloaded, probe_requests
 from bench.coserve_bench.ceiling import OfflineShape, mean_ceiling
-from bench.coserve_bench.engine_run import EngineFailed, running_engine
+from bench.coserve_bench.engine_run import EngineFailed, log_end, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import VIRTUAL, Options, emulated_table
 from bench.coserve_bench.phases import off_phases
@@ -190,7 +190,9 @@ class Comparison:
         except (aiohttp.ClientError, OSError, ExceptionGroup) as lost:
             if isinstance(lost, ExceptionGroup) and lost.split((aiohttp.ClientError, OSError))[1]:
                 raise
-            raise EngineFailed(f"it stopped answering while it was measured; see {log}") from lost
+            raise EngineFailed(
+                f"it stopped answering while it was measured ({lost!r}); {log}:\n{log_end(log)}"
+            ) from lost
         waits = ttfts_s(run)
         if waits:
             self._say(
@@ -339,6 +341,6 @@ GAUGES = frozenset(
         "waiting", "holding", "decoding", "prefilling", "restoring", "free_slots", "free_pages",
         "evictable_pages", "host_free_pages", "host_total_pages", "safepoint_cpu_share",
         "parked_requests", "flex_room", "tbt_share", "slowdown", "harvested_share", "pass_gap_s",
-        "page_tokens",
+        "armed_gap_s", "page_tokens",
     }
 )  # fmt: skip

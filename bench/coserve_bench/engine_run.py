@@ -136,7 +136,7 @@ async def _wait_healthy(engine: RunningEngine, process: asyncio.subprocess.Proce
             except (aiohttp.ClientError, TimeoutError):
                 pass
             await asyncio.sleep(0.5)
-    raise EngineFailed(f"not healthy after {START_TIMEOUT_S:.0f} s\n{_log_end(engine.log)}")
+    raise EngineFailed(f"not healthy after {START_TIMEOUT_S:.0f} s\n{log_end(engine.log)}")
 
 
 async def wait_profile(engine: RunningEngine, process: asyncio.subprocess.Process) -> None:
@@ -159,7 +159,7 @@ async def wait_profile(engine: RunningEngine, process: asyncio.subprocess.Proces
 
 def _check_alive(engine: RunningEngine, process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
-        raise EngineFailed(f"engine ended with {process.returncode}\n{_log_end(engine.log)}")
+        raise EngineFailed(f"engine ended with {process.returncode}\n{log_end(engine.log)}")
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -181,7 +181,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         return
 
 
-def _log_end(log: Path, lines: int = 15) -> str:
+def log_end(log: Path, lines: int = 15) -> str:
+    """The last lines of an engine's log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 

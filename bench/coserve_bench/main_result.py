@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine_adapter.scheduling.policies.settings import Level
+
 ROOT = Path(__file__).resolve().parents[2]
 EMULATED = ROOT / "bench/results/coserve/emulated-a100.json"
 MEASURED = ROOT / "bench/results/coserve/cpu-p99-gamma.json"
@@ -50,7 +52,7 @@ class Figures:
 
 
 def read(path: Path) -> list[Figures]:
-    """The systems of a result, in the README's order; `sglang-priority` at whichever setting."""
+    """The systems of a result, in the README's order; ours at its default level."""
     systems: dict[str, Any] = json.loads(path.read_text())["systems"]
     return [
         Figures(
@@ -64,8 +66,13 @@ def read(path: Path) -> list[Figures]:
             found["n"],
         )
         for key, name, colour in SYSTEMS
-        for found in (systems[one] for one in systems if one.partition("@")[0] == key)
+        for found in (systems[one] for one in systems if _system(one) == key)
     ]
+
+
+def _system(name: str) -> str:
+    """Without stock's settings, or ours where it is the default level."""
+    return name.partition("@")[0].removesuffix(f":{Level.BALANCED.value}")
 
 
 def table(figures: list[Figures]) -> str:

@@ -30,6 +30,8 @@ LIMIT_BYTES = 36 << 20
 TRAVEL_BYTES = 60 << 20
 """The archive and the tracked files together: 64 MiB may travel."""
 PYTHON = "3.12"
+LIST = ROOT / "requirements/engine-cpu-0.5.16.txt"
+"""Of the release whose kernels run beside the host's torch."""
 GLIBC = (35, 34, 31, 28, 27, 24, 17)
 # Only sm90/common_ops of sglang_kernel is loaded at import on a Hopper card; the rest of these are
 # other architectures, attention kernels of other backends, sources, tests and static libraries.
@@ -53,11 +55,7 @@ def pins() -> list[str]:
     Raises:
         ValueError: For a package without a version that the CPU engine does not pin either.
     """
-    frozen = dict(
-        re.findall(
-            r"^([a-z0-9-]+)==([^ ;\\]+)", (ROOT / "requirements/engine-cpu.txt").read_text(), re.M
-        )
-    )
+    frozen = dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", LIST.read_text(), re.M))
     wanted = []
     for line in (Path(__file__).with_name("packages.txt")).read_text().splitlines():
         name = line.partition("#")[0].strip()

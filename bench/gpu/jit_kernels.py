@@ -1,6 +1,7 @@
 """SGLang's kernels that it compiles on the card, built before, without a card.
 
-    CUDA_HOME=... PATH=FOLDER_OF_NINJA:$PATH .venv-engine/bin/python -m bench.gpu.jit_kernels OUT
+    export CUDA_HOME=... PATH=FOLDER_OF_NINJA:$PATH
+    .venv-engine-0.5.16/bin/python -m bench.gpu.jit_kernels OUT
 
 Needs nvcc 13 and ninja: pip's nvidia-cuda-nvcc, -crt, -cccl, -runtime and nvidia-nvvm do. SGLang
 looks for a module in a folder named after its sources, its template arguments, the card's

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ class Part:
     script: str
     args: tuple[str, ...]
     server_args: dict[str, Any]
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """Those that it has to tell of; empty where it runs all that its script has."""
+        return self.args[3:] if self.script == "coserving_scenarios.py" else ()
 
 
 def parts() -> list[Part]:
@@ -106,9 +112,15 @@ def run(part: Part, device: str, log: Path, limit_s: float) -> dict[str, Any]:
     return found
 
 
-def failures(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Parts that ended badly, and scenarios that failed in others."""
-    bad = [name for name, told in found.items() if told["ended"] != 0 or "results" not in told]
+def failures(found: dict[str, dict[str, Any]], asked: Sequence[Part]) -> list[str]:
+    """Parts that ended badly or told nothing; scenarios of others that failed or did not run."""
+    bad = [name for name, told in found.items() if told["ended"] != 0 or not told.get("results")]
+    bad += [
+        f"{part.name}: {scenario} did not run"
+        for part in asked
+        for scenario in part.scenarios
+        if scenario not in found.get(part.name, {}).get("results", {})
+    ]
     for name, told in found.items():
         results = told.get("results", {})
         bad += [
@@ -164,7 +176,7 @@ def main() -> int:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(do, range(len(chosen))))
-    bad = failures(found)
+    bad = failures(found, chosen)
     print("RESULTS " + json.dumps({"parts": len(found), "failed": bad}))
     return 1 if bad else 0
 

@@ -36,7 +36,7 @@ STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
 PAGE = Path(__file__).parents[2] / "docs/security.md"
 BEGIN, END = "<!-- isolation: make isolation -->", "<!-- end of isolation -->"
-EXPECTED = {"200", "401", "408", "429", "503", "connections", "cut"}
+EXPECTED = {"200", "400", "401", "404", "408", "413", "415", "429", "503", "connections", "cut"}
 """Answers that say that an attack does what it is meant to."""
 
 TARGETS = {

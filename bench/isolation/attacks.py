@@ -7,6 +7,7 @@ All come from an address of their own, so that what an address may have is asked
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,9 @@ NUM_CALLERS, NUM_IMPATIENT, NUM_SOCKETS, NUM_FOLLOWERS = 4, 64, 1000, 100
 RESULT_ROWS: Final = 3000
 SECONDS: Final = 15.0
 LIMITED_BYTES_PER_S: Final = 7 * 1024 * 1024
+
+
+_STATUS: Final = re.compile(rb"HTTP/1.1 (\d{3})")
 
 
 @dataclass
@@ -231,6 +235,78 @@ async def idle_connections(load: Load) -> None:
     await load.over_and_over(NUM_SOCKETS, lambda: _connect(load, head, 2.0))
 
 
+async def _talk(load: Load, said: bytes, count: int) -> None:
+    """A connection that says all of this at once, and reads so many answers."""
+    host, _, port = load.tenant.url.removeprefix("http://").partition(":")
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port), local_addr=(ADDRESS, 0))
+    except OSError:
+        load.answers["cut"] += 1
+        return
+    try:
+        writer.write(said)
+        found, num_found = b"", 0
+        while num_found < count and (more := await reader.read(1 << 16)):
+            found, last = found + more, 0
+            for one in _STATUS.finditer(found):
+                load.answers[one[1].decode()] += 1
+                num_found, last = num_found + 1, one.end()
+            found = found[max(last, len(found) - 12) :]
+    except OSError:
+        load.answers["cut"] += 1
+    finally:
+        writer.transport.abort()
+
+
+def _head(load: Load, start: str, *more: str) -> bytes:
+    lines = (start, "host: coserve", f"authorization: Bearer {load.tenant.key}", *more)
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+async def requests_in_a_row(load: Load) -> None:
+    one = _head(load, "GET /v1/files/none HTTP/1.1") + b"\r\n"
+    await load.over_and_over(8, lambda: _talk(load, one * 500, 500))
+
+
+async def tiny_chunks(load: Load) -> None:
+    raw = orjson.dumps(chat("a" * 100_000, max_tokens=1))
+    head = _head(
+        load, f"POST {CHAT_PATH} HTTP/1.1", "content-type: application/json",
+        "transfer-encoding: chunked", "connection: close",
+    )  # fmt: skip
+    said = head + b"\r\n" + b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n"
+    await load.over_and_over(8, lambda: _talk(load, said, 1))
+
+
+async def work_to_parse(load: Load) -> None:
+    """Heads and forms that others' parsers take long for, sent by nobody in particular."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    parts = {"content-type": "multipart/form-data; boundary=a"}
+    ways: cycle[tuple[str, dict[str, str], bytes]] = cycle([
+        ("/healthz", {"cookie": f'a="{chr(92) * 30_000}"'}, b""),
+        ("/admin/login", {"content-type": "multipart/form-data" + ";" * 30_000}, b"a"),
+        ("/healthz?" + "&" * 8_000, {}, b""),
+        ("/admin/login", form, b"&" * 16_000),
+        ("/admin/login", parts, b"\r\n--ax" * 20_000),
+    ])  # fmt: skip
+
+    async def step() -> None:
+        path, more, body = next(ways)
+        method = "POST" if body else "GET"
+        start = f"{method} {path} HTTP/1.1"
+        length = {"content-length": str(len(body))} if body else {}
+        lines = [f"{name}: {value}" for name, value in {**more, **length}.items()]
+        head = "\r\n".join([start, "host: coserve", "connection: close", *lines, "", ""])
+        await _talk(load, head.encode() + body, 1)
+
+    await load.over_and_over(16, step)
+
+
+async def log_probabilities(load: Load) -> None:
+    body = chat("fake:tokens=2000 fake:token_ms=0", logprobs=True, top_logprobs=20)
+    await load.over_and_over(NUM_CALLERS, lambda: load.send("POST", CHAT_PATH, json=body))
+
+
 async def short_chats(load: Load) -> None:
     body = chat("Hello.", max_tokens=1)
     await load.over_and_over(NUM_IMPATIENT, lambda: load.send("POST", CHAT_PATH, json=body))
@@ -307,6 +383,17 @@ ATTACKS: Final = {
     "slow readers": Attack("opens 100 streams of long tokens and does not read", slow_readers),
     "idle connections": Attack(
         "opens 1,000 connections, sends half a head and waits", idle_connections
+    ),
+    "requests in a row": Attack(
+        "sends 500 requests in a row on a connection, 8 at a time", requests_in_a_row
+    ),
+    "tiny chunks": Attack("sends bodies in chunks of one byte, 8 at a time", tiny_chunks),
+    "work to parse": Attack(
+        "sends cookies, types, queries and forms that are work to parse, 16 at a time",
+        work_to_parse,
+    ),
+    "log probabilities": Attack(
+        "asks for 2,000 tokens with 20 alternatives each, 4 at a time", log_probabilities
     ),
     "short chats": Attack("asks for one token, 64 at a time", short_chats),
     "tools": Attack("offers 128 tools in 50 KB, 16 at a time", many_tools),

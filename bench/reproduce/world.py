@@ -233,11 +233,11 @@ def measure(run: SystemRun, slo: Slo | None = None, scales: Sequence[float] = (1
     """The figures of a run; attainment at each multiple of the targets."""
     ttft, gaps, pace = ttfts_s(run), gaps_s(run), tpots_s(run)
     online = run.result.online
-    window_s = run.result.duration_s
-    done = [r for r in run.result.offline if r.done and 0.0 <= r.token_times_s[-1] < window_s]
-    online_tokens = sum(record.tokens_within(0.0, window_s) for record in online)
+    measured_s = run.result.duration_s
+    done = [r for r in run.result.offline if r.done and 0.0 <= r.token_times_s[-1] < measured_s]
+    online_tokens = sum(record.tokens_within(0.0, measured_s) for record in online)
     jct = [
-        (r.token_times_s[-1] if r.done else r.given_up_s or window_s) - r.scheduled_s
+        (r.token_times_s[-1] if r.done else r.given_up_s or measured_s) - r.scheduled_s
         for r in online
     ]
     lengths = [max(1, len(record.token_times_s)) for record in online]
@@ -251,11 +251,11 @@ def measure(run: SystemRun, slo: Slo | None = None, scales: Sequence[float] = (1
         "normalised": sum(j / n for j, n in zip(jct, lengths, strict=True)) / len(jct),
         "throughput": sum(record.done for record in online) / max(1e-9, _last_end_s(run)),
         "offline": offline_rate(run),
-        "overall": offline_rate(run) + online_tokens / window_s,
-        "offline_requests": len(done) / window_s,
+        "overall": offline_rate(run) + online_tokens / measured_s,
+        "offline_requests": len(done) / measured_s,
         "retracts": float(run.counters["retracts"]),
         "recomputed": float(run.counters["recomputed_tokens"]),
-        "busy": float(run.counters["busy_s"]) / window_s,
+        "busy": float(run.counters["busy_s"]) / measured_s,
     }
     if slo is not None:
         for scale in scales:

@@ -136,7 +136,11 @@ def submit(  # noqa: PLR0913
         uploaded = client.upload(file)
         options = _options(priority, webhook, paused=paused)
         batch = client.create(
-            uploaded["id"], endpoint=called, window=window, metadata=pairs, options=options
+            uploaded["id"],
+            endpoint=called,
+            completion_window=window,
+            metadata=pairs,
+            options=options,
         )
         if quiet:
             typer.echo(batch["id"])

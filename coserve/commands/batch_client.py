@@ -80,7 +80,7 @@ class BatchClient:
         input_file_id: str,
         *,
         endpoint: str,
-        window: str,
+        completion_window: str,
         metadata: dict[str, str],
         options: dict[str, Any],
     ) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class BatchClient:
         body = {
             "input_file_id": input_file_id,
             "endpoint": endpoint,
-            "completion_window": window,
+            "completion_window": completion_window,
             "metadata": metadata or None,
             **({"coserve": options} if options else {}),
         }

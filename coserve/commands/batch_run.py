@@ -64,7 +64,9 @@ def run(  # noqa: PLR0913
     console = make_console()
     rows = read_table(table)
     prompts = [filled(template, row) for row in rows]
-    window = "24h" if deadline is None else window_until(deadline, SystemClock().now().astimezone())
+    completion_window = "24h"
+    if deadline is not None:
+        completion_window = completion_window_until(deadline, SystemClock().now().astimezone())
     path = output or table.with_name(f"{table.stem}.answers.csv")
     with make_client(base_url, api_key) as client, Refusals():
         body: dict[str, Any] = {"model": model or client.models()[0]}
@@ -74,7 +76,13 @@ def run(  # noqa: PLR0913
             asked = Path(folder) / f"{table.stem}.jsonl"
             asked.write_text("".join(lines(prompts, body, system)))
             uploaded = client.upload(asked)
-        batch = client.create(uploaded["id"], endpoint=CHAT, window=window, metadata={}, options={})
+        batch = client.create(
+            uploaded["id"],
+            endpoint=CHAT,
+            completion_window=completion_window,
+            metadata={},
+            options={},
+        )
         console.print(f"{batch['id']}: {len(rows):,} rows of {table.name}", highlight=False)
         batch = batch_reading.follow(client, batch, console)
         print_batch(console, batch)
@@ -127,7 +135,7 @@ def lines(prompts: list[str], body: dict[str, Any], system: str | None) -> Itera
         yield json.dumps(line) + "\n"
 
 
-def window_until(deadline: str, now: datetime) -> str:
+def completion_window_until(deadline: str, now: datetime) -> str:
     """The whole hours until a time of day; ends with status 2 where there is none."""
     try:
         at = datetime.combine(now.date(), time.fromisoformat(deadline), now.tzinfo)

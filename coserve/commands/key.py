@@ -83,7 +83,7 @@ def make(project_id: str, wanted: NewKey) -> str:
 
 
 def seconds_of(days: int | None) -> int | None:
-    """A lifetime in seconds."""
+    """A lifetime of so many days; None, like `days`, for a key that does not expire."""
     return None if days is None else days * DAY_S
 
 

@@ -12,9 +12,13 @@ import typer
 from coserve.commands.batch_terminal import ApiKey, BaseUrl, Refusals, make_client
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from coserve.commands.batch_client import BatchClient
     from coserve.prove.clients import Server
+    from coserve.prove.findings import Taken
+    from coserve.prove.run import Schedule
 
 TOO_FEW: Final = 3
 FORMAT: Final = 1
@@ -47,46 +51,25 @@ def prove(  # noqa: PLR0913
 
     Exits with 3 where too few chats were answered to claim anything.
     """
-    import json
-
-    from coserve.commands.batch_client import ServiceError, find_base_url, find_key
-    from coserve.prove.clients import Server
-    from coserve.prove.findings import ALONE, STOCK, claims, figures
+    from coserve.prove.findings import ALONE, claims, figures
     from coserve.prove.machine import machine, versions
-    from coserve.prove.page import render
-    from coserve.prove.run import NoAnswerError, Schedule, probe
-    from coserve.prove.run import stock as run_stock
-    from coserve.prove.stock import StockFailed
+    from coserve.prove.run import Schedule
     from coserve.setup.engine_env import engine_python
     from service.clock import SystemClock
     from service.data_folder import installs_to
 
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
-
     remarks: list[str] = []
     with make_client(base_url, api_key) as client, Refusals():
-        asked = client.models()
-        if not asked:
-            raise ServiceError("No engine has answered yet, so there is no model to ask.")
-        chosen = model or asked[0]
-        facts = client.model(chosen)
-        server = Server(find_base_url(base_url), chosen, find_key(api_key))
+        server = _server(client, model, base_url, api_key)
+        facts = client.model(server.model)
         before = machine()
-        try:
-            chats_per_s = rate or asyncio.run(probe(server))
-        except NoAnswerError as error:
-            raise ServiceError(f"The service answers no chat: {error}") from None
+        chats_per_s = rate or _probed(server)
         seconds = 60 * minutes / (3 if stock else 2)
         schedule = Schedule.of(chats_per_s, seconds)
-        say(f"{chosen}: {chats_per_s:.2f} chats a second, {seconds:.0f} s of each system")
-        taken = _beside(client, server, schedule, say, remarks)
+        _say(f"{server.model}: {chats_per_s:.2f} chats a second, {seconds:.0f} s of each system")
+        taken = _beside(client, server, schedule, remarks)
         if stock:
-            try:
-                with _stock(stock, chosen) as other:
-                    taken[STOCK] = asyncio.run(run_stock(other, stock_rows, schedule, say))
-            except StockFailed as failed:
-                remarks.append(f"Not compared with an engine without coserve: {failed}")
+            taken |= _without(stock, server.model, stock_rows, schedule, remarks)
     found = claims(taken, chats_per_s)
     report: dict[str, Any] = {
         "coserve_prove": FORMAT,
@@ -95,37 +78,92 @@ def prove(  # noqa: PLR0913
         "chats_per_s": chats_per_s,
         "seconds_each": seconds,
         "systems": {name: figures(one, taken[ALONE]) for name, one in taken.items()},
-        "claims": found.said,
+        "claims": found.made,
         "refused": found.refused,
         "remarks": remarks,
         "machine": before,
         "versions": versions(engine_python(installs_to())),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "prove.json").write_text(json.dumps(report, indent=1) + "\n")
-    page = render(report, {name: one.ttfts_s for name, one in taken.items()})
-    (out / "prove.html").write_text(page)
-    for line in (*found.said, *found.refused, *remarks):
+    _write(out, report, taken)
+    for line in (*found.made, *found.refused, *remarks):
         typer.echo(line)
     typer.echo(f"{out / 'prove.html'} and {out / 'prove.json'}")
-    if not found.said:
+    if not found.made:
         raise typer.Exit(TOO_FEW)
 
 
-def _beside(client: Any, server: Server, schedule: Any, say: Any, remarks: list[str]) -> Any:
-    """Both systems of ours; the batch is gone afterwards, whatever happens."""
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _server(
+    client: BatchClient, model: str | None, base_url: str | None, api_key: str | None
+) -> Server:
+    """The service, and the model to ask: the one that is named, or the first that is served."""
+    from coserve.commands.batch_client import ServiceError, find_base_url, find_key
+    from coserve.prove.clients import Server
+
+    served = client.models()
+    if not served:
+        raise ServiceError("No engine has answered yet, so there is no model to ask.")
+    return Server(find_base_url(base_url), model or served[0], find_key(api_key))
+
+
+def _probed(server: Server) -> float:
+    """Chats a second that leave the engine room for a batch."""
+    from coserve.commands.batch_client import ServiceError
+    from coserve.prove.run import NoAnswerError, probe
+
+    try:
+        return asyncio.run(probe(server))
+    except NoAnswerError as error:
+        raise ServiceError(f"The service answers no chat: {error}") from None
+
+
+def _beside(
+    client: BatchClient, server: Server, schedule: Schedule, remarks: list[str]
+) -> dict[str, Taken]:
+    """Chat alone and beside a batch; the batch is gone afterwards, whatever happens."""
     from coserve.prove.batch import Batch
     from coserve.prove.run import beside
 
-    say("the batch is uploaded and checked")
+    _say("the batch is uploaded and checked")
     batch = Batch(client, server.model)
     try:
-        taken = asyncio.run(beside(server, batch, schedule, say))
+        taken = asyncio.run(beside(server, batch, schedule, _say))
         if batch.over:
             remarks.append("The batch ended before the last phase: more could have been harvested.")
         return taken
     finally:
         batch.remove()
+
+
+def _without(
+    given: str, model: str, num_rows: int, schedule: Schedule, remarks: list[str]
+) -> dict[str, Taken]:
+    """The same chats at a server without coserve; nothing where it does not start."""
+    from coserve.prove.findings import STOCK
+    from coserve.prove.run import stock
+    from coserve.prove.stock import StockFailed
+
+    try:
+        with _stock(given, model) as other:
+            return {STOCK: asyncio.run(stock(other, num_rows, schedule, _say))}
+    except StockFailed as failed:
+        remarks.append(f"Not compared with an engine without coserve: {failed}")
+        return {}
+
+
+def _write(out: Path, report: Mapping[str, Any], taken: Mapping[str, Taken]) -> None:
+    """The page and the JSON file of a run."""
+    import json
+
+    from coserve.prove.page import render
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "prove.json").write_text(json.dumps(report, indent=1) + "\n")
+    page = render(report, {name: one.ttfts_s for name, one in taken.items()})
+    (out / "prove.html").write_text(page)
 
 
 def _stock(given: str, model: str) -> AbstractContextManager[Server]:

@@ -24,7 +24,7 @@ COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
 
 
 def running(settings: LocalSettings) -> Owner:
-    """Who runs on the state directory; ends the command with status 3 where nobody does."""
+    """Which stack runs on the state directory; exits with 3 when none does."""
     from coserve.local.lock import find_owner
 
     owner = find_owner(settings.home_path)

@@ -21,7 +21,7 @@ Probe = Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a GET brought."""
+    """Status and body of an answer, whatever the status."""
 
     status: int
     body: bytes

@@ -23,7 +23,7 @@ from batch.extension import extend
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get
 from coserve.local.supervisor import STATE_FILE
-from gateway.history.reading import NOW_S, WINDOWS, History, Moment, read
+from gateway.history.reading import CHART_SPANS, NOW_S, History, Moment, read
 from gateway.verdict.judge import MIN_JUDGED
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.models import DEFAULT_ORGANIZATION_ID
@@ -34,7 +34,7 @@ from store.session import Database
 
 MAX_BATCHES: Final = 12
 SERIES: Final = ("engine", "ttft:online", "tbt:online")
-WINDOW: Final = WINDOWS["15m"]
+SPAN: Final = CHART_SPANS["15m"]
 
 
 def what_runs(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
@@ -105,7 +105,7 @@ async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
     database = Database(url, pool_size=1, limit_s=ANSWER_LIMIT_S)
     try:
         async with database.snapshot() as session:
-            history = await read(session, WINDOW, SERIES)
+            history = await read(session, SPAN, SERIES)
             return {
                 "schema": await stored_schema(session),
                 **figures_of(history),
@@ -118,7 +118,7 @@ async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
 
 
 def figures_of(history: History) -> dict[str, Any]:
-    """What chat got and what was computed in the last minute, and in time over the window."""
+    """What chat got and what was computed in the last minute, and in time over `SPAN`."""
     now, whole = history.last(NOW_S), history.whole
     total = now.all_engines
     offline = total.harvested_tokens - total.flex_tokens

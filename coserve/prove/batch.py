@@ -33,7 +33,11 @@ class Batch:
             write_batch(path, model)
             self._file: str = client.upload(path)["id"]
         created = client.create(
-            self._file, endpoint=ENDPOINT, window="24h", metadata={}, options={"paused": True}
+            self._file,
+            endpoint=ENDPOINT,
+            completion_window="24h",
+            metadata={},
+            options={"paused": True},
         )
         self.id: str = created["id"]
         self._wait(

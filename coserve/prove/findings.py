@@ -89,18 +89,18 @@ class Claims:
     """What may be said, in sentences, and what may not.
 
     Attributes:
-        said: Claims.
+        made: One sentence each.
         refused: Why there is none, or not all.
     """
 
-    said: list[str]
+    made: list[str]
     refused: list[str]
 
 
 def claims(systems: Mapping[str, Taken], rate_per_s: float) -> Claims:
     """Compare each system with chat alone, as far as there are chats enough."""
     alone = systems[ALONE]
-    said: list[str] = []
+    made: list[str] = []
     refused: list[str] = []
     least = min((len(one.ttfts_s) for one in systems.values()), default=0)
     for share, needed in NEEDED.items():
@@ -113,11 +113,11 @@ def claims(systems: Mapping[str, Taken], rate_per_s: float) -> Claims:
             break
         for name, one in systems.items():
             if name != ALONE:
-                said.append(_compared(name, one.ttfts_s, alone.ttfts_s, share))
+                made.append(_compared(name, one.ttfts_s, alone.ttfts_s, share))
     for name, one in systems.items():
         if one.num_failed():
             refused.append(f"{one.num_failed()} of {len(one.seen)} chats failed: {NAMES[name]}.")
-    return Claims(said, refused)
+    return Claims(made, refused)
 
 
 def _compared(name: str, ours: Sequence[float], alone: Sequence[float], share: float) -> str:

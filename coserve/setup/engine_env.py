@@ -1,7 +1,7 @@
 """Build the engine's own environment, `.venv-engine`, beside the service's.
 
 `COSERVE_SGLANG` names another release than the default; it has an environment of its own
-(`.venv-engine-0.5.23`), and both may be there.
+(`.venv-engine-0.5.16`), and both may be there.
 
     venv → torch, alone, by pip → the frozen list, hashes checked → links to our packages
 
@@ -35,14 +35,18 @@ TORCH = "torch==2.13.0"
 INDEX_SETTING = "COSERVE_TORCH_INDEX"
 SGLANG_SETTING = "COSERVE_SGLANG"
 _STAMP = "coserve-stamp"
+_VENV = ".venv-engine"
 
 
 def engine_venv(checkout: Path) -> Path:
-    """The engine's environment; its name tells the release where that is not the default."""
-    name = ".venv-engine"
-    if not os.environ.get(SGLANG_SETTING) or chosen_sglang(checkout) == default_sglang(checkout):
-        return checkout / name
-    return checkout / f"{name}-{chosen_sglang(checkout)}"
+    """The environment of the chosen release of SGLang."""
+    chosen = os.environ.get(SGLANG_SETTING)
+    return venv_of(checkout, chosen) if chosen else checkout / _VENV
+
+
+def venv_of(checkout: Path, sglang: str) -> Path:
+    """The environment of one release of SGLang; its name tells it where it is not the default."""
+    return checkout / (_VENV if sglang == default_sglang(checkout) else f"{_VENV}-{sglang}")
 
 
 def engine_python(checkout: Path) -> Path:
@@ -87,7 +91,7 @@ def why_unknown_sglang(checkout: Path) -> str | None:
 
 
 def list_of(checkout: Path, name: str) -> Path:
-    """A list of the chosen release: `engine-cpu.txt`, or `engine-cpu-0.5.23.txt`.
+    """A list of the chosen release: `engine-cpu.txt`, or `engine-cpu-0.5.16.txt`.
 
     Raises:
         SetupFailed: There is none.

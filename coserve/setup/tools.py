@@ -1,4 +1,4 @@
-"""What tests and checks use beside packages: of the host, of Debian, or in folders of their own."""
+"""Programs that tests and checks need: on the host, from Debian, or in folders of their own."""
 
 from __future__ import annotations
 

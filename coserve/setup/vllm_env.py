@@ -25,7 +25,7 @@ def vllm_python(checkout: Path) -> Path:
 
 
 def has_vllm(checkout: Path) -> bool:
-    """Whether it is installed."""
+    """Whether vLLM's environment was installed to its end."""
     return (checkout / ".venv-vllm" / _STAMP).exists()
 
 

@@ -100,6 +100,7 @@ class EngineReply:
         request_id: What the call was given.
         retryable: For an error: whether sending the same call again may succeed.
         headers: For an error: headers that belong to it (`retry-after`).
+        is_long: What is made of it is made beside the event loop (`long_answers`).
     """
 
     status_code: int
@@ -108,6 +109,7 @@ class EngineReply:
     request_id: str = ""
     retryable: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_long: bool = False
 
     @property
     def ok(self) -> bool:

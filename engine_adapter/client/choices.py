@@ -27,6 +27,9 @@ from engine_adapter.client.rid import new_rid
 MAX_AT_ONCE: Final = 8
 """Choices of one row that are with the engine at the same time: a row is one place there."""
 
+ONLINE_AT_ONCE: Final = 32
+"""Choices of one request that are with the engine at the same time: others come in between."""
+
 _MAX_SEED: Final = 2**63 - 1
 
 
@@ -135,7 +138,8 @@ async def complete_choices(
     created = int(replies[0].body["created"])
     model = str(first.body.get("model", ""))
     body = reply_body(first.path, first.rid, created, model, made, usage)
-    return EngineReply(200, body, usage=usage, request_id=first.request_id)
+    is_long = any(reply.is_long for reply in replies)
+    return EngineReply(200, body, usage=usage, request_id=first.request_id, is_long=is_long)
 
 
 async def fan_out(

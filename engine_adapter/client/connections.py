@@ -5,6 +5,9 @@ cost more CPU than all else the dispatcher does with the line. Here a request is
 answer goes through llhttp (`httptools`), and a connection whose answer was not read to its end is
 closed. A streamed body is read as it comes (`Incoming`). Control requests stay
 with aiohttp.
+
+An answer has a bound in all of its parts: heads before it, its own, what stands between the pieces
+of its body, and a body that is kept until it is whole.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 import httptools
@@ -19,15 +23,25 @@ import httptools
 from engine_adapter.client.addresses import Addresses
 from engine_adapter.client.engine_address import EngineAddress
 from engine_adapter.client.incoming import Incoming
+from service.bounded_answer import MAX_HEAD_BYTES, MAX_HEADS_BEFORE
 
 CONNECT_TIMEOUT_S: Final = 5.0
 # Shorter than the 5 s after which the engine's server closes an idle connection: a request never
 # meets a connection that is just being closed.
 KEEP_ALIVE_S: Final = 3.0
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""A whole answer; the longest that a model of 128 K tokens gives, with 20 alternatives each."""
+
+PIECE_FRAME_BYTES: Final = 64
+"""What may stand around a piece of a body; a stream's pieces are a token each."""
 
 
 class NotConnected(ConnectionError):
     """No connection came about: the request has not been sent."""
+
+
+class _TooManyHeads(Exception):
+    """Ends the parser's run over heads that come before the answer."""
 
 
 class Connection(asyncio.Protocol):
@@ -39,7 +53,8 @@ class Connection(asyncio.Protocol):
         incoming: The answer that is read as it comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self.idle_since_s = 0.0
         self.reusable = True
         self._transport: asyncio.Transport | None = None
@@ -49,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._held = False
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self._num_body = self._num_frame = self._num_before = 0
 
     @property
     def answer(self) -> asyncio.Future[tuple[int, bytes]]:
@@ -58,6 +74,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes, *, stream: bool = False) -> None:
         """Send a whole request, in one piece: the event loop has a short way for that."""
+        self._num_body = self._num_frame = self._num_before = 0
         if stream:
             self.incoming = Incoming()
         else:
@@ -123,10 +140,17 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
+        if self._answer is None and self.incoming is None:
+            self.close()  # nobody asked
+            return
+        self._num_frame += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"the engine does not speak HTTP: {error}"))
+            self.close()
+        if self._num_frame > MAX_HEAD_BYTES or self._num_body > self._max_answer_bytes:
+            self._fail(ConnectionError("the engine's answer does not end"))
             self.close()
         incoming = self.incoming
         if incoming is not None:
@@ -154,16 +178,25 @@ class Connection(asyncio.Protocol):
     # --- called by the parser -----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        """An answer begins; what follows a whole one belongs to nobody."""
+        whole = self.incoming is not None and self.incoming.ended
+        if whole or (self._answer is not None and self._answer.done()):
+            self.reusable = False
         self._body = []
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
+        self._num_before += 1
+        if self._num_before > MAX_HEADS_BEFORE:
+            raise _TooManyHeads
         if self.incoming is not None and status >= 200 and not self.incoming.status.done():
             self.incoming.status.set_result(status)
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
+        self._num_frame = max(0, self._num_frame - len(body) - PIECE_FRAME_BYTES)
         if self.incoming is None:
+            self._num_body += len(body)
             self._body.append(body)
         else:
             self.incoming.feed(body)
@@ -193,9 +226,18 @@ class Connections:
         url: See `engine_address`.
         key: The API key that it wants; empty for none.
         keep_alive_s: How long a connection may lie idle and be used again.
+        max_answer_bytes: Of an answer that is no stream.
     """
 
-    def __init__(self, url: str, key: str = "", *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         address = EngineAddress.parse(url)
         self._keep_alive_s = keep_alive_s
         self._host = address.host
@@ -277,7 +319,7 @@ class Connections:
         for one in await self.addresses.get():
             try:
                 _, connection = await loop.create_connection(
-                    Connection,
+                    partial(Connection, self._max_answer_bytes),
                     one.address,
                     self._port,
                     ssl=self._secure,

@@ -15,6 +15,7 @@ from api.json_shape import check_shape
 from engine_adapter.client.addresses import Addresses, EngineResolver
 from engine_adapter.client.connections import CONNECT_TIMEOUT_S, KEEP_ALIVE_S
 from engine_adapter.client.decoding import NO_ENGINE
+from service.bounded_answer import MAX_HEAD_BYTES, AnswerTooLong, bounded
 from service.bulkhead import Bulkhead
 
 CONTROL_TIMEOUT_S: Final = 10.0
@@ -26,6 +27,8 @@ _READING: Final = Bulkhead("control", 1)
 T = TypeVar("T")
 NOT_REACHED: Final = "The engine cannot be reached."
 BUSY: Final = "The engine is busy: it answers too late, or turns requests away."
+
+ENDLESS: Final = f"{NO_ENGINE} It answers with more than 4 MiB."
 
 _HEADERS: Final = {"content-type": "application/json"}
 _LOST: Final = (aiohttp.ClientError, OSError, TimeoutError)
@@ -46,11 +49,14 @@ class ControlRequests:
         self._key = {"authorization": f"Bearer {key}"} if key else {}
         self._addresses = addresses
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                keepalive_timeout=KEEP_ALIVE_S,
-                use_dns_cache=False,
-                resolver=EngineResolver(addresses),
+            connector=bounded(
+                aiohttp.TCPConnector(
+                    limit=0,
+                    keepalive_timeout=KEEP_ALIVE_S,
+                    use_dns_cache=False,
+                    resolver=EngineResolver(addresses),
+                ),
+                MAX_CONTROL_BYTES + MAX_HEAD_BYTES,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             auto_decompress=False,
@@ -100,6 +106,8 @@ class ControlRequests:
                 if response.status in (429, 503):
                     raise EngineBusy(BUSY)
                 return response.status, await _read_bounded(response)
+        except AnswerTooLong as error:
+            raise EngineUnavailable(ENDLESS) from error
         except _LOST as error:
             self._addresses.ask_again()  # it may have moved
             if isinstance(error, TimeoutError) and not isinstance(
@@ -109,9 +117,9 @@ class ControlRequests:
             raise EngineUnavailable(NOT_REACHED) from error
 
 
-async def aside(length: int, read: Callable[[], T]) -> T:
+async def read(length: int, reader: Callable[[], T]) -> T:
     """What is read of an answer of this length: beside the loop if that may take long."""
-    return await _READING.run(read) if length > SMALL_BYTES else read()
+    return await _READING.run(reader) if length > SMALL_BYTES else reader()
 
 
 async def _parsed(status: int, raw: bytes) -> Any:
@@ -120,7 +128,7 @@ async def _parsed(status: int, raw: bytes) -> Any:
     if status >= 300:
         raise EngineUnavailable("The engine does not answer its control requests.")
     try:
-        return await aside(len(raw), partial(_loaded, raw)) if raw else {}
+        return await read(len(raw), partial(_loaded, raw)) if raw else {}
     except InvalidRequest as error:
         raise EngineUnavailable(f"{NO_ENGINE} It answers with too complex JSON.") from error
     except orjson.JSONDecodeError as error:
@@ -138,5 +146,5 @@ async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         raw += part
         if len(raw) > MAX_CONTROL_BYTES:
-            raise EngineUnavailable(f"{NO_ENGINE} It answers with more than 4 MiB.")
+            raise EngineUnavailable(ENDLESS)
     return bytes(raw)

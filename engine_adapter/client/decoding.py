@@ -34,8 +34,14 @@ from engine_adapter.client.base import (
     LiveRids,
 )
 from engine_adapter.client.engine_facts import NotAnEngine, read_facts, read_live
+from engine_adapter.client.long_answers import BRIEF_BYTES, loaded
 
 NO_ENGINE: Final = "What answers at this address is no engine."
+_UNREADABLE: Final = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error,
+)  # fmt: skip
+"""What reading raises where a part of an answer is missing or is something else."""
+
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
 
 
@@ -101,7 +107,7 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
     if status >= 400:
         return error_reply(call, error_of(call, status, raw))
     try:
-        model, answer = str(call.body.get("model", "")), orjson.loads(raw)
+        model, answer = str(call.body.get("model", "")), loaded(raw)
         if call.path == EMBEDDINGS_PATH:
             body, usage = conforming_embedding(model, answer, call.body.get("encoding_format"))
         else:
@@ -115,12 +121,18 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
     except EngineAborted:
         call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, struct.error) as error:
+    except _UNREADABLE as error:
         if not _is_answer(call, raw):
             raise EngineUnavailable(UNREADABLE) from error
         return error_reply(call, RequestFailedAlone(UNREADABLE))
     call.served.add(usage)
-    return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
+    return EngineReply(
+        status_code=200,
+        body=body,
+        usage=usage,
+        request_id=call.request_id,
+        is_long=len(raw) > BRIEF_BYTES,
+    )
 
 
 def _is_answer(call: EngineCall, raw: bytes) -> bool:

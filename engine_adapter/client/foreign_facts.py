@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
-from engine_adapter.client.control import ControlRequests, aside
+from engine_adapter.client.control import ControlRequests, read
 from engine_adapter.client.decoding import NO_ENGINE
 from engine_adapter.client.dialects import DIALECTS
 from engine_adapter.client.engine_facts import (
@@ -139,7 +139,7 @@ async def foreign_facts(
         embeds=not chats and await control.has(EMBEDDINGS_PATH),
     )
     try:
-        return await aside(len(answers.metrics), partial(read_foreign, answers, terms))
+        return await read(len(answers.metrics), partial(read_foreign, answers, terms))
     except NotAnEngine as error:
         raise EngineUnavailable(f"{NO_ENGINE} {error}") from error
 

@@ -38,7 +38,7 @@ from engine_adapter.client.connections import (
     Connections,
     NotConnected,
 )
-from engine_adapter.client.control import NOT_REACHED, ControlRequests, aside
+from engine_adapter.client.control import MAX_CONTROL_BYTES, NOT_REACHED, ControlRequests, read
 from engine_adapter.client.decoding import (
     decode_facts,
     decode_live,
@@ -58,14 +58,15 @@ from engine_adapter.client.foreign_facts import (
     kind_of,
     queue_of,
 )
+from engine_adapter.client.long_answers import BRIEF_BYTES, aside
 from engine_adapter.client.rid import is_rid
-from engine_adapter.client.shared_look import SharedPoll
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 from service import tracing
 from service.asking import asking
 from service.bulkhead import Bulkhead
 from service.loop_turns import REQUEST, LoopTurns
+from service.shared_poll import SharedPoll
 
 ABORT_PATIENCE_S = 2.0
 _ABORT_POLL_INTERVAL_S = 0.05
@@ -136,7 +137,8 @@ class HttpEngineClient:
             try:
                 await self._turn(REQUEST)
             finally:
-                reply = decode_reply(call, status, raw)  # what it has used counts in any case
+                # What it has used counts in any case.
+                reply = await _decoded(call, status, raw)
             return reply
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
@@ -187,7 +189,7 @@ class HttpEngineClient:
             self._let_go(call.rid, connection)
             raise
         self._let_go(call.rid, connection)
-        raise error_of(call, status, raw)
+        raise await aside(partial(error_of, call, status, raw), is_long=call.is_large)
 
     async def abort(self, rid: str) -> bool:
         """See `EngineClient.abort`.
@@ -354,7 +356,7 @@ class HttpEngineClient:
             await self._control.get("/v1/models")
             return None
         text = await self._control.text("/metrics")
-        return await aside(len(text), partial(queue_of, text, names))
+        return await read(len(text), partial(queue_of, text, names))
 
     async def _drop(self, rid: str) -> None:
         """Abort a request nobody waits for any more; an engine that is gone has dropped it."""
@@ -437,10 +439,11 @@ class HttpEngineStream:
         return usage
 
     async def rest(self) -> bytes:
-        """All that is to come, as it is."""
-        pieces = []
-        while data := await self._connection.read():
+        """What an answer says that is no stream; of one that does not end, its beginning."""
+        pieces, num_bytes = [], 0
+        while num_bytes < MAX_CONTROL_BYTES and (data := await self._connection.read()):
             pieces.append(data)
+            num_bytes += len(data)
         return b"".join(pieces)
 
 
@@ -451,4 +454,9 @@ async def _nothing(_: object) -> None:
 async def _note_served(call: EngineCall, answer: tuple[int, bytes]) -> None:
     """Note what was served of a call that was aborted; its answer is nobody's."""
     with suppress(EngineUnavailable):
-        decode_reply(call, *answer)
+        await _decoded(call, *answer)
+
+
+async def _decoded(call: EngineCall, status: int, raw: bytes) -> EngineReply:
+    is_long = call.is_large or len(raw) > BRIEF_BYTES
+    return await aside(partial(decode_reply, call, status, raw), is_long=is_long)

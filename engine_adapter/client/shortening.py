@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from engine_adapter.client.base import (
     EngineStream,
 )
 from engine_adapter.client.estimate import ASCII_CHARS_PER_TOKEN, prompt_tokens
+from engine_adapter.client.long_answers import aside
 
 MOST_KEPT: Final = 0.9
 """Of what was refused: estimates may be wrong, and each try must come nearer to the end."""
@@ -44,7 +46,7 @@ async def answered(client: EngineClient, call: EngineCall) -> EngineReply:
         error = reply.body["error"]
         shorter = None
         if error["code"] == ContextLengthExceeded.default_code:
-            shorter = shortened(call, error["message"])
+            shorter = await _shortened_aside(call, error["message"])
         if shorter is None:
             return reply
         call = shorter
@@ -56,10 +58,15 @@ async def streamed(client: EngineClient, call: EngineCall) -> EngineStream:
         try:
             return await client.stream(call)
         except ContextLengthExceeded as error:
-            shorter = shortened(call, error.message) if call.truncates else None
+            shorter = await _shortened_aside(call, error.message) if call.truncates else None
             if shorter is None:
                 raise
             call = shorter
+
+
+async def _shortened_aside(call: EngineCall, refusal: str) -> EngineCall | None:
+    """The same; of a long conversation beside the event loop."""
+    return await aside(partial(shortened, call, refusal), is_long=call.is_large)
 
 
 def shortened(call: EngineCall, refusal: str) -> EngineCall | None:

@@ -16,6 +16,7 @@ from engine_adapter.scheduling.plan import (
     Chunk,
     Restore,
     Retract,
+    SafepointMode,
     Safepoints,
     StepPlan,
 )
@@ -174,6 +175,7 @@ class PlanBuilder(StepBudget):
 
     Attributes:
         load: Sums over the requests taken so far.
+        is_short: The step is filled as one that ends too soon for a stop to be worth it.
     """
 
     def __init__(
@@ -187,12 +189,12 @@ class PlanBuilder(StepBudget):
     ) -> None:
         super().__init__(snapshot)
         self.snapshot = snapshot
-        self.model = model
+        self.model = self._plain = model
         self.load = StepLoad()
         self.page_tokens = snapshot.resources.page_tokens
         self.num_online = 0
         self.num_offline = 0
-        self.has_unmixable = False
+        self.has_unmixable = self.is_short = False
         self._quantile = quantile
         self.first_quantile = quantile if first_quantile is None else first_quantile
         self.pace_quantile = quantile if pace_quantile is None else pace_quantile
@@ -209,6 +211,14 @@ class PlanBuilder(StepBudget):
     def predicted_s(self) -> float:
         """Predicted duration of the requests taken so far."""
         return self.model.predict(self.load)
+
+    def runs_eager(self, mode: SafepointMode) -> bool:
+        """Whether a step that is armed so leaves the graphs, and is not filled as one that does."""
+        return mode in self.snapshot.limits.eager_modes and self.model.eager is not self.model
+
+    def run_eager(self) -> None:
+        """From here on the step is filled as one that runs outside graphs."""
+        self.model = self._plain.eager
 
     def bounded_s(self, budget_s: float) -> float:
         """What may be predicted of a step that is to end within the budget."""
@@ -284,7 +294,8 @@ class PlanBuilder(StepBudget):
     def chunk_room(self, request: Request, budget_s: float, keep_pages: int = 0) -> int:
         """Prompt tokens of ``request`` that could be taken now, 0 if none.
 
-        A chunk that does not finish the prompt ends on a page boundary.
+        A chunk that does not finish the prompt ends where the step fills a captured graph, and on a
+        page boundary.
         """
         if self.requests_left <= 0 or (self._decode and not self._may_mix(request)):
             return 0
@@ -300,7 +311,9 @@ class PlanBuilder(StepBudget):
             return 0
         if budget_s != math.inf:
             limit = self.model.max_tokens(self.load, start, limit, self.bounded_s(budget_s))
-        if limit < remaining:
+        if 0 < limit < remaining:
+            if self.snapshot.limits.eager_modes:  # there are graphs that others are replayed from
+                limit = self.model.whole_tokens(self.load, start, limit)
             limit = (start + limit) // self.page_tokens * self.page_tokens - start
         return max(0, limit)
 
@@ -401,6 +414,8 @@ class PlanBuilder(StepBudget):
             taken = self.taken - self._resting
             left = [request for request in running if request.rid not in taken]
         parks = tuple([request.rid for request in left if request.phase is not Phase.RESTORING])
+        eager = safepoints.mode in self.snapshot.limits.eager_modes
+        self.model = self._plain.eager if eager else self._plain
         return StepPlan(
             step_id=self.snapshot.step_id,
             decode=tuple(self._decode),

@@ -66,6 +66,10 @@ def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> 
     return max(1, min(num_layers, int(num_layers * interval_s / predicted_s)))
 
 
+GROUPS_IN_FLIGHT = 2
+"""Layer groups launched and not finished where a device computes beside the host."""
+
+
 def safepoint_groups(
     interval_s: float, predicted_s: float, num_layers: int, most_groups: int
 ) -> tuple[int, int]:
@@ -84,3 +88,28 @@ def safepoint_groups(
     layers = num_layers * interval_s / predicted_s if predicted_s > 0.0 else num_layers
     groups = max(1, min(most_groups, int(layers)))
     return safepoint_layers(interval_s / groups, predicted_s, num_layers), groups
+
+
+def stopped_before_layer(
+    word_s: float, duration_s: float, num_layers: int, every: int, groups: int
+) -> int:
+    """The layer that a pass ends before; the device is free when it has computed those in front.
+
+    Groups of layers are launched as long as no more than so many are launched and not finished, so
+    a word finds the group that runs and those behind it::
+
+        device     | group 0 | group 1 |
+        host        0   1     2  word
+
+    Args:
+        word_s: From the begin of the pass to the stop word.
+        duration_s: Of the whole pass.
+        num_layers: Layers of the pass, each as long as the others.
+        every: Layers of a group.
+        groups: Groups that may be launched and not finished.
+
+    Returns:
+        A layer in ``[1, num_layers]``; with ``num_layers`` the pass runs to its end.
+    """
+    finished = int(word_s * num_layers / (every * duration_s))
+    return min(num_layers, (finished + groups) * every)

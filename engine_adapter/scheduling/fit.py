@@ -7,12 +7,17 @@ measurements of the same load are reduced to their smallest, which is the one le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import mul
 
-from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
-from engine_adapter.scheduling.plan import StepKind
+from engine_adapter.scheduling.latency import (
+    Coefficients,
+    PolynomialModel,
+    StepLoad,
+)
+from engine_adapter.scheduling.plan import SafepointMode, StepKind
+from engine_adapter.scheduling.prefill_graphs import graph_tokens
 
 # --- Non-negative least squares for a handful of unknowns, in plain Python.
 #
@@ -152,10 +157,12 @@ class Cell:
     Attributes:
         decode: Context of every decoding request.
         chunks: ``(num_tokens, context)`` of every prompt chunk.
+        armed: It is launched as a step that may be stopped.
     """
 
     decode: tuple[int, ...] = ()
     chunks: tuple[tuple[int, int], ...] = ()
+    armed: bool = False
 
     @property
     def num_tokens(self) -> int:
@@ -209,6 +216,21 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
     ]
 
 
+def armed_cells(cells: Iterable[Cell], eager_modes: Collection[SafepointMode]) -> list[Cell]:
+    """Those of the cells that would leave their captured graph as steps that may be stopped.
+
+    Args:
+        cells: The grid.
+        eager_modes: Modes in which they do.
+    """
+    armed = []
+    for cell in cells:
+        mode = SafepointMode.DROP if cell.decode else SafepointMode.ABORT
+        if cell.chunks and mode in eager_modes:
+            armed.append(replace(cell, armed=True))
+    return armed
+
+
 def _contexts(wanted: tuple[int, ...], num_requests: int, room: int) -> list[int]:
     """The wanted contexts, in a small pool as long as so many requests can have, each once."""
     longest = room // num_requests - 1
@@ -223,11 +245,19 @@ WORTH_A_KNEE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured step: its requests as ``(num_tokens, context_tokens)`` and its duration."""
+    """One measured step.
+
+    Attributes:
+        decode: Context of every decoding request.
+        chunks: ``(num_tokens, context_tokens)`` of every prompt chunk.
+        measured_s: Its duration.
+        armed: It was launched as a step that may be stopped, outside captured graphs of prefills.
+    """
 
     decode: tuple[int, ...]
     chunks: tuple[tuple[int, int], ...]
     measured_s: float
+    armed: bool = False
 
     def load(self) -> StepLoad:
         """The sums the model looks at."""
@@ -260,18 +290,24 @@ class Fit:
 
 def smallest_per_load(samples: Iterable[Sample]) -> list[Sample]:
     """One sample per load: the fastest repeat."""
-    best: dict[tuple[object, object], Sample] = {}
+    best: dict[tuple[object, ...], Sample] = {}
     for sample in samples:
-        key = (sample.decode, sample.chunks)
+        key = (sample.decode, sample.chunks, sample.armed)
         if key not in best or sample.measured_s < best[key].measured_s:
             best[key] = sample
     return list(best.values())
 
 
-def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
+def fit_coefficients(
+    samples: Sequence[Sample], prefill_token_steps: tuple[int, ...] = ()
+) -> Coefficients:
     """Relative non-negative least squares over steps of one kind, at the knee that fits best.
 
     A knee is only taken if it lowers the squared error by a tenth: noise bends, too.
+
+    Args:
+        samples: The steps.
+        prefill_token_steps: Sizes of the graphs they were replayed from, if they were.
 
     Raises:
         ValueError: If a duration is not positive or there is no sample.
@@ -281,29 +317,31 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
             raise ValueError(f"a step cannot take {sample.measured_s} s")
     loads = [sample.load() for sample in samples]
     times_s = [sample.measured_s for sample in samples]
-    best, error = _fit_at(loads, times_s, 0.0)
-    sizes = sorted(load.num_tokens for load in loads)
+    sizes = [
+        graph_tokens(load.num_tokens, prefill_token_steps) or load.num_tokens for load in loads
+    ]
+    best, error = _fit_at(loads, sizes, times_s, 0.0)
     worth = WORTH_A_KNEE * error
     for knee in KNEES:
         # Both sides of the knee have to be measured.
         if sum(size < knee for size in sizes) < 3 or sum(size > knee for size in sizes) < 3:
             continue
-        found, found_error = _fit_at(loads, times_s, float(knee))
+        found, found_error = _fit_at(loads, sizes, times_s, float(knee))
         if found_error < min(worth, error):
             best, error = found, found_error
     return best
 
 
 def _fit_at(
-    loads: Sequence[StepLoad], times_s: Sequence[float], knee: float
+    loads: Sequence[StepLoad], sizes: Sequence[int], times_s: Sequence[float], knee: float
 ) -> tuple[Coefficients, float]:
-    """The fit with that knee, and its squared relative error."""
+    """The fit with that knee, and its squared relative error; ``sizes`` are tokens computed."""
     # Where no step of this kind has a lone token, "more than one" is the constant: were it fitted
     # beside it, a lone token (a prompt that is in the cache but for its last) would cost nothing.
     all_batched = all(load.num_tokens > 1 for load in loads)
     requests = []
-    for load, time_s in zip(loads, times_s, strict=True):
-        regressors = list(load.regressors(knee))
+    for load, size, time_s in zip(loads, sizes, times_s, strict=True):
+        regressors = list(load.regressors(knee, size))
         if all_batched:
             regressors[BATCH_COLUMN] = 0.0
         requests.append([value / time_s for value in regressors])
@@ -316,51 +354,82 @@ def _fit_at(
     return k, error
 
 
-def fit_model(samples: Iterable[Sample], decode_row_steps: tuple[int, ...] = ()) -> PolynomialModel:
+PREFILL_ORDER = StepKind.PREFILL, StepKind.MIXED, StepKind.DECODE
+MIXED_ORDER = StepKind.MIXED, StepKind.PREFILL, StepKind.DECODE
+
+
+def fit_model(
+    samples: Iterable[Sample],
+    decode_row_steps: tuple[int, ...] = (),
+    prefill_token_steps: tuple[int, ...] = (),
+) -> PolynomialModel:
     """One fit per executor; a kind without samples borrows the fit nearest to it.
 
     Decoding requests in a mixed step run through the prefill executor, so mixed and prefill steps
     stand in for each other; decode borrows from prefill, and prefill from decode, as a last resort.
+    Where prefill graphs are captured, steps outside them have fits of their own.
 
     Raises:
         ValueError: If there is no sample at all.
     """
-    by_kind: dict[StepKind, list[Sample]] = {}
+    replayed: dict[StepKind, list[Sample]] = {}
+    eager: dict[StepKind, list[Sample]] = {}
     for sample in smallest_per_load(samples):
-        by_kind.setdefault(sample.load().kind, []).append(sample)
-    by_kind.pop(StepKind.IDLE, None)
-    if not by_kind:
+        load = sample.load()
+        padded = graph_tokens(load.num_tokens, prefill_token_steps)
+        if sample.armed and not prefill_token_steps:
+            continue  # nobody plans with it
+        launched = load.chunk_requests and prefill_token_steps and (sample.armed or not padded)
+        (eager if launched else replayed).setdefault(load.kind, []).append(sample)
+    replayed.pop(StepKind.IDLE, None)
+    groups = replayed or eager
+    if not groups:
         raise ValueError("no measured steps to fit")
-    fits = {kind: fit_coefficients(group) for kind, group in by_kind.items()}
-
-    def nearest(*kinds: StepKind) -> Coefficients:
-        return next(fits[kind] for kind in kinds if kind in fits)
-
+    fits = {
+        kind: fit_coefficients(group, () if kind is StepKind.DECODE else prefill_token_steps)
+        for kind, group in groups.items()
+    }
+    eager_fits = {kind: fit_coefficients(group) for kind, group in eager.items()}
+    decode = _nearest(fits, StepKind.DECODE, StepKind.MIXED, StepKind.PREFILL)
+    prefill, mixed = _nearest(fits, *PREFILL_ORDER), _nearest(fits, *MIXED_ORDER)
+    assert decode is not None
+    assert prefill is not None
+    assert mixed is not None
     return PolynomialModel(
-        decode=nearest(StepKind.DECODE, StepKind.MIXED, StepKind.PREFILL),
-        prefill=nearest(StepKind.PREFILL, StepKind.MIXED, StepKind.DECODE),
-        mixed=nearest(StepKind.MIXED, StepKind.PREFILL, StepKind.DECODE),
+        decode=decode,
+        prefill=prefill,
+        mixed=mixed,
         decode_row_steps=decode_row_steps,
+        prefill_token_steps=prefill_token_steps,
+        eager_prefill=_nearest(eager_fits, *PREFILL_ORDER),
+        eager_mixed=_nearest(eager_fits, *MIXED_ORDER),
     )
 
 
+def _nearest(fits: dict[StepKind, Coefficients], *kinds: StepKind) -> Coefficients | None:
+    return next((fits[kind] for kind in kinds if kind in fits), None)
+
+
 def fit_with_holdout(
-    samples: Iterable[Sample], every: int = 4, decode_row_steps: tuple[int, ...] = ()
+    samples: Iterable[Sample],
+    every: int = 4,
+    decode_row_steps: tuple[int, ...] = (),
+    prefill_token_steps: tuple[int, ...] = (),
 ) -> Fit:
     """Fit to all samples, and report the error of a fit that left every ``every``-th load out."""
     unique = smallest_per_load(samples)
     kept: list[Sample] = []
     held: list[Sample] = []
-    counts: dict[StepKind, int] = {}
+    counts: dict[tuple[StepKind, bool], int] = {}
     for sample in unique:
-        kind = sample.load().kind
+        kind = sample.load().kind, sample.armed
         counts[kind] = counts.get(kind, 0) + 1
         (held if counts[kind] % every == 0 else kept).append(sample)
     errors: dict[StepKind, FitError] = {}
     if held and kept:
-        trial = fit_model(kept, decode_row_steps)
+        trial = fit_model(kept, decode_row_steps, prefill_token_steps)
         errors = errors_by_kind(trial, held)
-    return Fit(fit_model(unique, decode_row_steps), errors)
+    return Fit(fit_model(unique, decode_row_steps, prefill_token_steps), errors)
 
 
 def errors_by_kind(model: PolynomialModel, samples: Iterable[Sample]) -> dict[StepKind, FitError]:
@@ -368,7 +437,8 @@ def errors_by_kind(model: PolynomialModel, samples: Iterable[Sample]) -> dict[St
     by_kind: dict[StepKind, list[float]] = {}
     for sample in samples:
         load = sample.load()
-        error = abs(model.predict(load) - sample.measured_s) / sample.measured_s
+        ran_as = model.eager if sample.armed else model
+        error = abs(ran_as.predict(load) - sample.measured_s) / sample.measured_s
         by_kind.setdefault(load.kind, []).append(error)
     return {kind: summarise(values) for kind, values in by_kind.items()}
 

@@ -13,6 +13,7 @@ import math
 from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_requests
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.memory import VictimPool
+from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.queue import (
     OfflineOrder,
@@ -313,6 +314,8 @@ class Harvester:
         """
         builder, limits = self._builder, self._builder.snapshot.limits
         armed = self._settings.safepoints
+        if armed and limits.prefill_safepoints and builder.runs_eager(SafepointMode.ABORT):
+            builder.run_eager()
         prefill_s = self._bound_s(armed and limits.prefill_safepoints)
         decode_s = self._bound_s(armed and limits.decode_safepoints)
         self._admission.open()

@@ -18,6 +18,7 @@ from dataclasses import astuple, dataclass
 from typing import Protocol
 
 from engine_adapter.scheduling.plan import FinishedStep, StepKind
+from engine_adapter.scheduling.prefill_graphs import graph_tokens, size_below
 from engine_adapter.scheduling.targets import DEFAULT_SHARE
 
 # --- The sums over a step's requests that its duration depends on.
@@ -98,12 +99,13 @@ class StepLoad:
         """Tokens computed: P."""
         return self.decode_requests + self.chunk_tokens
 
-    def regressors(self, knee: float = 0.0) -> tuple[float, ...]:
+    def regressors(self, knee: float = 0.0, padded_tokens: int = 0) -> tuple[float, ...]:
         """``(P, A, S, Q, R, B, 1, max(0, P - knee))``, the order of a coefficient vector.
 
-        Without a knee the last is zero: there is no hinge.
+        Without a knee the last is zero: there is no hinge. A step that is replayed from a graph
+        computes the graph's tokens, ``padded_tokens``.
         """
-        num_tokens = self.decode_requests + self.chunk_tokens
+        num_tokens = padded_tokens or self.decode_requests + self.chunk_tokens
         return (
             float(num_tokens),
             float(self.decode_context + self.chunk_attention),
@@ -125,6 +127,11 @@ class LatencyModel(Protocol):
     @property
     def slowdown(self) -> float:
         """What the profile's predictions are multiplied with now; 1 as profiled."""
+        ...
+
+    @property
+    def eager(self) -> LatencyModel:
+        """The model of steps that are kept out of prefill graphs; itself where there are none."""
         ...
 
     def predict(self, load: StepLoad) -> float:
@@ -149,6 +156,10 @@ class LatencyModel(Protocol):
         Returns:
             A count in ``[0, limit_tokens]``.
         """
+        ...
+
+    def whole_tokens(self, load: StepLoad, context_tokens: int, num_tokens: int) -> int:
+        """How many of a chunk's tokens, which fit and do not finish its prompt, are best taken."""
         ...
 
 
@@ -186,6 +197,9 @@ class PolynomialModel:
         mixed: Fit for steps with both.
         decode_row_steps: Request counts a captured decode graph exists for; a decode-only step is
             padded to the next of them. Empty when nothing is padded.
+        prefill_token_steps: Token counts a captured prefill graph exists for, likewise.
+        eager_prefill: Fit for prefill chunks that run outside those graphs; None: as inside.
+        eager_mixed: The same with decoding requests.
     """
 
     def __init__(
@@ -194,11 +208,22 @@ class PolynomialModel:
         prefill: Coefficients,
         mixed: Coefficients,
         decode_row_steps: tuple[int, ...] = (),
+        prefill_token_steps: tuple[int, ...] = (),
+        eager_prefill: Coefficients | None = None,
+        eager_mixed: Coefficients | None = None,
     ) -> None:
         self.decode = decode
         self.prefill = prefill
         self.mixed = mixed
         self.decode_row_steps = tuple(sorted(decode_row_steps))
+        self.prefill_token_steps = tuple(sorted(prefill_token_steps))
+        self.eager_prefill = eager_prefill
+        self.eager_mixed = eager_mixed
+        self.eager = self
+        if self.prefill_token_steps:
+            self.eager = PolynomialModel(
+                decode, eager_prefill or prefill, eager_mixed or mixed, self.decode_row_steps
+            )
 
     @property
     def slowdown(self) -> float:
@@ -237,6 +262,53 @@ class PolynomialModel:
     ) -> int:
         """Most prompt tokens of one request that fit beside the load.
 
+        Where the step would be padded beyond the budget, as many as fill the graph below.
+        """
+        if limit_tokens <= 0:
+            return 0
+        if math.isinf(budget_s):
+            return limit_tokens
+        fit = self._max_unpadded(load, context_tokens, limit_tokens, budget_s)
+        if not self.prefill_token_steps:
+            return fit
+        fit = self._max_replayed(load, context_tokens, fit, budget_s)
+        launched = self.eager.max_tokens(load, context_tokens, limit_tokens, budget_s)
+        replayed = graph_tokens(load.num_tokens + launched, self.prefill_token_steps)
+        return fit if replayed else max(launched, fit)
+
+    def whole_tokens(self, load: StepLoad, context_tokens: int, num_tokens: int) -> int:
+        """So many of a chunk's tokens that the step fills a graph, if it has more of them a second.
+
+        The rest of the chunk is computed in another step, so both have to be worth their time.
+        """
+        steps = self.prefill_token_steps
+        fewer = size_below(load.num_tokens + num_tokens, steps) - load.num_tokens if steps else 0
+        if not 0 < fewer < num_tokens:
+            return num_tokens
+        whole_s = self._with_chunk_s(load, context_tokens, fewer)
+        padded_s = self._with_chunk_s(load, context_tokens, num_tokens)
+        return fewer if fewer * padded_s > num_tokens * whole_s else num_tokens
+
+    def _max_replayed(self, load: StepLoad, context_tokens: int, fit: int, budget_s: float) -> int:
+        """Most tokens of a step that is replayed, given how many fit if nothing is padded."""
+        steps, used = self.prefill_token_steps, load.num_tokens
+        num_tokens = min(used + fit, steps[-1]) - used
+        if num_tokens > 0 and graph_tokens(used + num_tokens, steps):
+            took_s = self._with_chunk_s(load, context_tokens, num_tokens)
+            if took_s <= budget_s * (1.0 + 1e-12):
+                return num_tokens
+        return max(0, size_below(used + num_tokens, steps) - used)
+
+    def _with_chunk_s(self, load: StepLoad, context_tokens: int, num_tokens: int) -> float:
+        joined = load.copy()
+        joined.add_chunk(num_tokens, context_tokens)
+        return self.predict(joined)
+
+    def _max_unpadded(
+        self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
+    ) -> int:
+        """Most prompt tokens, were no step padded.
+
         The cost of ``n`` tokens at context ``c`` is ``fixed + b n + a n^2`` with
 
             a = k_attention + k_square
@@ -246,17 +318,12 @@ class PolynomialModel:
         so the answer is the positive root of a quadratic; from the knee on ``b`` is steeper by
         ``k_hinge``. A lone token is charged as a batch.
         """
-        if limit_tokens <= 0:
-            return 0
-        if math.isinf(budget_s):
-            return limit_tokens
         k = self.mixed if load.decode_requests else self.prefill
         c = context_tokens
-        base_s = self._evaluate(
-            StepKind.MIXED if load.decode_requests else StepKind.PREFILL,
-            load.decode_requests,
-            load.chunk_requests + 1,
-            load.chunk_tokens,
+        base_s = _seconds(
+            k,
+            load.decode_requests + load.chunk_tokens,
+            load.decode_requests + load.chunk_requests + 1,
             load.decode_context + load.chunk_attention,
             load.decode_context + load.chunk_context + c,
             load.decode_square + load.chunk_square + c * c,
@@ -277,7 +344,7 @@ class PolynomialModel:
         # The tolerance keeps an exact fit from being lost to the last bit of a float.
         return min(limit_tokens, int(root * (1.0 + 1e-12) + 1e-9))
 
-    def _evaluate(  # noqa: PLR0913
+    def _evaluate(
         self,
         kind: StepKind,
         decode_requests: int,
@@ -286,28 +353,44 @@ class PolynomialModel:
         attention: int,
         context: int,
         square: int,
-        batched: bool = False,
     ) -> float:
-        k = (
-            self.decode
-            if kind is StepKind.DECODE
-            else self.mixed
-            if kind is StepKind.MIXED
-            else self.prefill
-        )
         requests = decode_requests
-        if kind is StepKind.DECODE and self.decode_row_steps:
-            requests = next((step for step in self.decode_row_steps if step >= requests), requests)
-        return (
-            k.k_token * (requests + chunk_tokens)
-            + k.k_attention * attention
-            + k.k_context * context
-            + k.k_square * square
-            + k.k_request * (requests + chunk_requests)
-            + (k.k_batch if batched or requests + chunk_tokens > 1 else 0.0)
-            + (k.k_hinge * max(0.0, requests + chunk_tokens - k.knee) if k.k_hinge else 0.0)
-            + k.k_constant
-        )
+        if kind is StepKind.DECODE:
+            if self.decode_row_steps:
+                requests = next(
+                    (step for step in self.decode_row_steps if step >= requests), requests
+                )
+            return _seconds(self.decode, requests, requests, attention, context, square)
+        k = self.mixed if kind is StepKind.MIXED else self.prefill
+        num_tokens, requests = requests + chunk_tokens, requests + chunk_requests
+        if self.prefill_token_steps:
+            padded = graph_tokens(num_tokens, self.prefill_token_steps)
+            if not padded:
+                k = self.eager.mixed if kind is StepKind.MIXED else self.eager.prefill
+            num_tokens = padded or num_tokens
+        return _seconds(k, num_tokens, requests, attention, context, square)
+
+
+def _seconds(
+    k: Coefficients,
+    num_tokens: int,
+    requests: int,
+    attention: int,
+    context: int,
+    square: int,
+    batched: bool = False,
+) -> float:
+    """The polynomial; ``batched`` charges a lone token as a batch."""
+    return (
+        k.k_token * num_tokens
+        + k.k_attention * attention
+        + k.k_context * context
+        + k.k_square * square
+        + k.k_request * requests
+        + (k.k_batch if batched or num_tokens > 1 else 0.0)
+        + (k.k_hinge * max(0.0, num_tokens - k.knee) if k.k_hinge else 0.0)
+        + k.k_constant
+    )
 
 
 def _root(a: float, b: float, room_s: float) -> float:
@@ -316,54 +399,6 @@ def _root(a: float, b: float, room_s: float) -> float:
         # 2 room / (b + sqrt(b^2 + 4 a room)) does not cancel when a is tiny
         return 2.0 * room_s / (b + math.sqrt(b * b + 4.0 * a * room_s))
     return room_s / b if b > 0.0 else math.inf
-
-
-# --- The shortest step that is long enough for offline work.
-
-# Exact for a step time that is linear in its tokens, and within some per cent for a bent one.
-CHORDS = 3
-
-
-def efficient_step_s(
-    model: LatencyModel, load: StepLoad, bound_s: float, rate_share: float, most_tokens: int
-) -> float:
-    """Length of the shortest step whose offline rate is high enough.
-
-    Args:
-        model: Predicts steps.
-        load: The online decoding requests of the step.
-        bound_s: Length of the full step.
-        rate_share: Share of the full step's rate that is enough.
-        most_tokens: Prompt tokens that a step may have.
-
-    Returns:
-        At most `bound_s`; `bound_s` itself where nothing fits beside the load.
-    """
-    if rate_share >= 1.0 or not load.decode_requests:
-        return bound_s
-    full_tokens = model.max_tokens(load, 0, most_tokens, bound_s)
-    if full_tokens <= 0:
-        return bound_s
-    full_s = _with_tokens_s(model, load, full_tokens)
-    enough = rate_share * full_tokens / full_s
-
-    # The rate is enough where T(n) - n / enough <= 0. That is convex, so the chord from one token
-    # to a step that is long enough crosses zero at a shorter one that is long enough too.
-    low_s, num_tokens, step_s = _with_tokens_s(model, load, 1), full_tokens, full_s
-    above = low_s - 1.0 / enough
-    for _ in range(CHORDS):
-        below = num_tokens / enough - step_s
-        if above <= 0.0 or below <= 0.0:
-            break
-        num_tokens = 1 + math.ceil((num_tokens - 1) * above / (above + below))
-        step_s = _with_tokens_s(model, load, num_tokens)
-    return min(bound_s, step_s)
-
-
-def _with_tokens_s(model: LatencyModel, load: StepLoad, num_tokens: int) -> float:
-    mixed = load.copy()
-    mixed.add_chunk(num_tokens, 0)
-    return model.predict(mixed)
 
 
 # --- Follows how long steps take now, beside what the profile says of them.
@@ -442,6 +477,8 @@ class CalibratedModel:
     def __init__(self, profiled: LatencyModel, steps: StepTimes) -> None:
         self._profiled = profiled
         self._steps = steps
+        eager = profiled.eager
+        self.eager = self if eager is profiled else CalibratedModel(eager, steps)
 
     @property
     def slowdown(self) -> float:
@@ -458,3 +495,6 @@ class CalibratedModel:
     ) -> int:
         bound_s = budget_s / self._steps.slowdown
         return self._profiled.max_tokens(load, context_tokens, limit_tokens, bound_s)
+
+    def whole_tokens(self, load: StepLoad, context_tokens: int, num_tokens: int) -> int:
+        return self._profiled.whole_tokens(load, context_tokens, num_tokens)

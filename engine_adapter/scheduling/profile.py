@@ -64,6 +64,9 @@ class Profile:
         prefill: Coefficients of prefill-only steps.
         mixed: Coefficients of mixed steps.
         decode_row_steps: Request counts of captured decode graphs.
+        prefill_token_steps: Token counts of captured prefill graphs.
+        eager_prefill: Coefficients of prefill-only steps outside those; None where there are none.
+        eager_mixed: The same of mixed steps.
         held_out: Errors on loads the fit had not seen, per step kind.
         num_layers: Decoder layers, for turning safepoint intervals into layers.
         measured_at: ISO instant of the measurement, as given by the profiler.
@@ -74,13 +77,24 @@ class Profile:
     prefill: Coefficients
     mixed: Coefficients
     decode_row_steps: tuple[int, ...] = ()
+    prefill_token_steps: tuple[int, ...] = ()
+    eager_prefill: Coefficients | None = None
+    eager_mixed: Coefficients | None = None
     held_out: Mapping[str, FitError] = field(default_factory=dict)
     num_layers: int = 1
     measured_at: str = ""
 
     def model(self) -> PolynomialModel:
         """The model policies predict with."""
-        return PolynomialModel(self.decode, self.prefill, self.mixed, self.decode_row_steps)
+        return PolynomialModel(
+            self.decode,
+            self.prefill,
+            self.mixed,
+            self.decode_row_steps,
+            self.prefill_token_steps,
+            self.eager_prefill,
+            self.eager_mixed,
+        )
 
     @classmethod
     def from_fit(
@@ -98,6 +112,9 @@ class Profile:
             prefill=fit.model.prefill,
             mixed=fit.model.mixed,
             decode_row_steps=fit.model.decode_row_steps,
+            prefill_token_steps=fit.model.prefill_token_steps,
+            eager_prefill=fit.model.eager_prefill,
+            eager_mixed=fit.model.eager_mixed,
             held_out={str(kind): error for kind, error in fit.held_out.items()},
             num_layers=num_layers,
             measured_at=measured_at,
@@ -151,10 +168,12 @@ def load_profile(path: Path, key: ProfileKey | None = None) -> Profile:
 def _from_plain(plain: dict[str, Any]) -> Profile:
     if plain["format"] != FORMAT:
         raise ValueError(f"format {plain['format']}, expected {FORMAT}")
-    for number in (plain["num_layers"], *plain["decode_row_steps"]):
+    steps = plain["decode_row_steps"], plain.get("prefill_token_steps", ())
+    for number in (plain["num_layers"], *steps[0], *steps[1]):
         if type(number) is not int or number < 1:
             raise ValueError(f"{number!r} where a count belongs")
-    for kind in ("decode", "prefill", "mixed"):
+    eager = {kind: plain.get(kind) for kind in ("eager_prefill", "eager_mixed")}
+    for kind in ("decode", "prefill", "mixed", *(kind for kind, fit in eager.items() if fit)):
         if not any(plain[kind].values()):
             raise ValueError(f"every {kind} step would take no time")
     return Profile(
@@ -162,7 +181,9 @@ def _from_plain(plain: dict[str, Any]) -> Profile:
         decode=Coefficients(**plain["decode"]),
         prefill=Coefficients(**plain["prefill"]),
         mixed=Coefficients(**plain["mixed"]),
-        decode_row_steps=tuple(plain["decode_row_steps"]),
+        decode_row_steps=tuple(steps[0]),
+        prefill_token_steps=tuple(steps[1]),
+        **{kind: Coefficients(**fit) if fit else None for kind, fit in eager.items()},
         held_out={str(StepKind(k)): FitError(**v) for k, v in plain["held_out"].items()},
         num_layers=plain["num_layers"],
         measured_at=plain["measured_at"],

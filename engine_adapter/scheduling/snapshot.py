@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul, sub
 
+from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 
@@ -153,6 +154,7 @@ class EngineLimits:
         cuts: The end of a request's KV can be taken and its beginning kept; the simulator can.
         retracts_in_flight: A request can be retracted while its last result is on its way, which is
             thrown away then: what SGLang does by itself. The simulator can.
+        eager_modes: Steps with prompt tokens that are armed so run outside captured graphs.
         num_layers: Decoder layers, for turning an interval in seconds into layers.
     """
 
@@ -164,6 +166,7 @@ class EngineLimits:
     request_drop: bool = False
     cuts: bool = False
     retracts_in_flight: bool = False
+    eager_modes: frozenset[SafepointMode] = frozenset()
     num_layers: int = 1
 
 
@@ -250,6 +253,8 @@ class Snapshot:
         offline_ready: Decoding requests of ``offline_running``, read once.
         overhead_s: Time between two forward passes as the port measures it; part of every gap
             between tokens, so it is taken off every budget.
+        armed_gap_s: Time a device stands still before a step that may be stopped: its launch waits
+            for the results of the step before. Part of such a gap between tokens alone.
         offline_waiting_version: Changes whenever ``offline_waiting`` does.
     """
 
@@ -267,4 +272,5 @@ class Snapshot:
     online_ready: DecodeReady
     offline_ready: DecodeReady
     overhead_s: float = 0.0
+    armed_gap_s: float = 0.0
     offline_waiting_version: int = 0

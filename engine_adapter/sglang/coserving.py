@@ -112,7 +112,7 @@ class CoServingScheduler(ReportingScheduler):
             self._confinement = Confinement(self, port.requests, port.counters)
             self._holding_view = show_requests(self, port.requests)
             self._pauses = Pauses(on=settings.isolation_pauses, share=settings.isolation_share)
-            self.profiler = Profiler(self, settings, agreement, port.safepoints.num_layers)
+            self.profiler = Profiler(self, settings, agreement, port.safepoints)
             self.planner = Planner(settings, port.counters, model_before_profile(), measuring=True)
             self.adopt_profile()
         if self.monitor is not None:
@@ -185,13 +185,16 @@ class CoServingScheduler(ReportingScheduler):
         """
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
         online = [live.request for live in self.execution.requests if live.is_online]
+        if waiting or online:
+            self.profiler.note_online()
         if waiting or any(request.phase is not Phase.DECODE for request in online):
             return
-        if online and not self.profiler.is_turn_beside_online():
-            return
-        # Offline requests never leave the overlap loop without one; a cell must not wait for that.
-        self.process_pending_results()
-        self.profiler.run_next(beside_online=bool(online))
+        beside_offline = len(self.execution.requests) > len(online)
+        cell = self.profiler.choose(beside_online=bool(online), beside_offline=beside_offline)
+        if cell is not None:
+            # Offline requests never leave the overlap loop without one, and a cell must not wait.
+            self.process_pending_results()
+            self.profiler.run(cell)
         if not self.profiler.is_measuring:
             self.adopt_profile()
 

@@ -153,9 +153,11 @@ class PassGap:
 
     def started(self, at_s: float) -> None:
         """A pass begins. Longer gaps are idle time, profiling or a stall and say nothing."""
-        if self._ended_at_s is None:
-            return
-        gap_s = at_s - self._ended_at_s
+        if self._ended_at_s is not None:
+            self.add(at_s - self._ended_at_s)
+
+    def add(self, gap_s: float) -> None:
+        """Between a pass and the one before; the same is left out."""
         if 0.0 <= gap_s <= LONGEST_GAP_S:
             weight = WEIGHT if self.mean_s else 1.0
             self.mean_s += weight * (gap_s - self.mean_s)

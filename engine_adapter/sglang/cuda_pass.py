@@ -9,7 +9,9 @@ launch measures the launch. So
 - armed prefills run as a breakable graph with a look between its segments (``guard_segments``), or
   layer by layer where rows may be dropped or the graph has no segments (``eager_when_armed``);
   decode graphs stay: one step of them is short,
-- the duration of a step is taken between two events on the device (``DeviceClock``).
+- the duration of a step is taken between two events on the device (``DeviceClock``), in serving and
+  in the profile. That of a step that may be stopped has the host's time in it in both: nothing runs
+  on the device while its first layers are prepared.
 
 torch is imported only where there is CUDA.
 """
@@ -22,7 +24,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-GROUPS_IN_FLIGHT = 2
+from engine_adapter.scheduling.derive import GROUPS_IN_FLIGHT
+
+HELD_CYCLES = 20_000_000
+"""Some 10 ms: longer than a host takes to prepare a step and to launch its graphs."""
 POLL_S = 20e-6
 # A thread that waits for the interpreter gets it after this long; the default is ten times as much.
 SWITCH_INTERVAL_S = 0.0005
@@ -143,9 +148,24 @@ class DeviceClock:
         """
         self._stream = stream
         self._cuda = cuda
+        self._ended: Any = None
+        self._before: tuple[Any, Any] = None, None
+
+    def hold(self) -> None:
+        """Keep the device busy while the host prepares what comes next.
+
+        In the overlap loop the pass before does that: what is launched meanwhile follows without a
+        gap, and the host's time is not part of it.
+        """
+        if self._cuda:
+            self._cuda._sleep(HELD_CYCLES)
 
     def start(self) -> Any:
-        return self._event() if self._cuda else time.monotonic()
+        if not self._cuda:
+            return time.monotonic()
+        started = self._event()
+        self._before = self._ended, started
+        return started
 
     def stop(self, started: Any) -> Callable[[], float]:
         """After a launch.
@@ -156,13 +176,30 @@ class DeviceClock:
         if not self._cuda:
             seconds = time.monotonic() - float(started)
             return lambda: seconds
-        ended = self._event()
+        ended = self._ended = self._event()
 
         def measured() -> float:
             ended.synchronize()
             return float(started.elapsed_time(ended)) / 1000.0
 
         return measured
+
+    def gap(self) -> Callable[[], float]:
+        """Of the pass that was started last.
+
+        Returns:
+            A function that gives how long the device had stood still before it; call it as that of
+            :meth:`stop`. 0 where the host computes.
+        """
+        ended, started = self._before
+        if ended is None:
+            return float
+
+        def gap_s() -> float:
+            started.synchronize()
+            return float(ended.elapsed_time(started)) / 1000.0
+
+        return gap_s
 
     def _event(self) -> Any:
         event = self._cuda.Event(enable_timing=True)
@@ -223,13 +260,28 @@ def run_ahead(model_runner: Any) -> RunAhead | None:
     return RunAhead(mark, marks_begin=True)
 
 
-def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
-    """Keep prefills that no look between segments can serve out of CUDA graphs."""
-    graphs = getattr(model_runner, "prefill_cuda_graph_runner", None)
-    if model_runner.device != "cuda" or graphs is None:
-        return
+def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> bool:
+    """Keep prefills that no look between segments can serve out of CUDA graphs.
+
+    Returns:
+        Whether there are any graphs of prefills.
+    """
+    graphs = _prefill_graphs(model_runner)
+    if graphs is None:
+        return False
     can_run = graphs.can_run_graph
     graphs.can_run_graph = lambda forward_batch: not is_armed() and can_run(forward_batch)
+    return True
+
+
+def captured_prefill_tokens(model_runner: Any) -> tuple[int, ...]:
+    """Token counts of the captured graphs of prefills, ascending; empty without any."""
+    return tuple(sorted(getattr(_prefill_graphs(model_runner), "capture_num_tokens", ())))
+
+
+def _prefill_graphs(model_runner: Any) -> Any:
+    on_cuda = model_runner.device == "cuda"
+    return getattr(model_runner, "prefill_cuda_graph_runner", None) if on_cuda else None
 
 
 def captured_batch_sizes(model_runner: Any) -> tuple[int, ...]:

@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
-from engine_adapter.sglang.grammar_sizes import grammar_refusal, pattern_refusal, schema_refusal
+from api.grammar_sizes import grammar_refusal, pattern_refusal, schema_refusal
+from engine_adapter.sglang.numbers import TOO_SLOW
 
 # --- Structured output that cannot stop the engine: stock SGLang can be ended by one request.
 #
@@ -26,7 +28,11 @@ from engine_adapter.sglang.grammar_sizes import grammar_refusal, pattern_refusal
 #   a request raises, and the exception ends the scheduler. Here the request is opened instead:
 #   whatever is sampled then breaks the grammar, and SGLang ends that request alone.
 # - Compiling a huge grammar takes minutes on every core. Here it is refused by its size, and the
-#   compiler gets few threads.
+#   compiler gets few threads, which give way to the engine's steps. Not too far: such a thread has
+#   the interpreter's lock for a moment before and after it compiles, and whoever wants the lock
+#   then waits until the thread has run. Beside two busy processes on two cores that was 3.1 s at
+#   the least priority, and 0.13 s at ours. One that takes long has no lock meanwhile: it goes to
+#   the least, and others get new threads.
 # - Stock SGLang gives up a grammar after 10,000 looks at it, each a step long: an hour on a CPU.
 #   Here it is given up by the clock. Its thread cannot be ended, so those that wait get new ones.
 # - Stock SGLang keeps every grammar that it ever compiled. Here the oldest go.
@@ -36,7 +42,12 @@ COMPILATIONS_AT_ONCE = 2
 COMPILE_LIMIT_S = 30.0
 CACHE_BYTES = 256 << 20
 """Of compiled grammars that are kept: one of 300 properties has 189 MB."""
+BELOW_STEPS = 5
+"""Of the priority of a thread that compiles."""
+LONG_S = 3.0
 LEAST_PRIORITY = 19
+TOKEN_LIMIT_S = 0.5
+"""Of the scheduler's own time, for what a grammar says of one token."""
 _ALL_ALLOWED = -1  # 32 bits set
 
 
@@ -49,7 +60,8 @@ def guard_grammars() -> None:
         backend.GrammarCompiler, max_threads=COMPILER_THREADS, cache_limit_bytes=CACHE_BYTES
     )
     kind = backend.XGrammarGrammarBackend
-    kind.__init__ = _with_few_threads(kind.__init__)
+    base = base_grammar_backend.BaseGrammarBackend  # one around ours has threads of its own
+    base.__init__ = _with_few_threads(base.__init__)
     invalid = backend.InvalidGrammarObject
     json_alone = _limited(kind.dispatch_json, schema_refusal, invalid)
     tags = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
@@ -57,7 +69,7 @@ def guard_grammars() -> None:
     kind.dispatch_structural_tag = _naming(tags, json_alone, invalid)
     kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
     kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
-    base_grammar_backend.BaseGrammarBackend.set_cache = keep_newest
+    base.set_cache = keep_newest
     waiting = grammar_manager.GrammarManager
     waiting.get_ready_grammar_requests = in_time(waiting.get_ready_grammar_requests)
     grammar = backend.XGrammarGrammar
@@ -81,8 +93,25 @@ def _new_threads(backend: Any) -> None:
 
 
 def _give_way() -> None:
-    """A thread that compiles takes what the steps of the engine leave of the processor."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_PRIORITY)
+    """A thread that compiles leaves most of the processor to the steps of the engine."""
+    thread = threading.get_native_id()
+    own = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, min(own + BELOW_STEPS, LEAST_PRIORITY))
+
+
+_compiling_since_s: dict[int, float] = {}
+"""By the threads that compile, those that are not at the least priority."""
+
+
+def _hold_back(now_s: float) -> bool:
+    """Put threads that compile for long at the least priority; whether there were any."""
+    started = [*_compiling_since_s.copy().items()]
+    slow = [one for one, since_s in started if now_s - since_s > LONG_S]
+    for thread in slow:
+        if _compiling_since_s.pop(thread, None) is not None:
+            with suppress(ProcessLookupError):  # it has ended in between
+                os.setpriority(os.PRIO_PROCESS, thread, LEAST_PRIORITY)
+    return bool(slow)
 
 
 def keep_newest(self: Any, key: tuple[str, str], value: Any) -> None:
@@ -108,7 +137,7 @@ def in_time(
 
     @functools.wraps(poll)
     def wrapped(self: Any) -> list[Any]:
-        is_stuck = False
+        is_stuck = _hold_back(now_s())
         for req in self.grammar_queue:
             since_s = vars(req).setdefault("coserve_grammar_since_s", now_s())
             if now_s() - since_s < COMPILE_LIMIT_S or not isinstance(req.grammar, Future):
@@ -116,12 +145,21 @@ def in_time(
             if not req.grammar.done():
                 req.grammar_wait_ct = self.SGLANG_GRAMMAR_MAX_POLL_ITERATIONS
                 is_stuck = is_stuck or req.grammar.running()
-        found = poll(self)
         if is_stuck:
             _new_threads(self.grammar_backend)
-        return found
+            _submit_again(self)
+        return poll(self)
 
     return wrapped
+
+
+def _submit_again(manager: Any) -> None:
+    """Grammars that wait behind those that take long are compiled by the new threads."""
+    backend = manager.grammar_backend
+    for req in manager.grammar_queue:
+        if isinstance(req.grammar, Future) and req.grammar.cancel():
+            again = (req.grammar_key, req.require_reasoning)
+            req.grammar = backend.executor.submit(backend._init_value_dispatch, *again)
 
 
 def _limited(
@@ -130,7 +168,14 @@ def _limited(
     @functools.wraps(dispatch)
     def wrapped(self: Any, key_string: str) -> Any:
         refused = refusal(key_string)
-        return invalid(refused) if refused else dispatch(self, key_string)
+        if refused:
+            return invalid(refused)
+        thread = threading.get_native_id()
+        _compiling_since_s[thread] = time.monotonic()
+        try:
+            return dispatch(self, key_string)
+        finally:
+            _compiling_since_s.pop(thread, None)
 
     return wrapped
 
@@ -190,20 +235,32 @@ def _raises_one_kind(accept: Callable[[Any, int], None]) -> Callable[[Any, int],
 
     @functools.wraps(accept)
     def wrapped(self: Any, token: int) -> None:
+        if vars(self).get("coserve_is_slow"):
+            raise ValueError(TOO_SLOW)
+        began_s = time.thread_time()
         try:
             accept(self, token)
         except ValueError:
             raise
         except Exception as error:
             raise ValueError(f"the grammar raises {type(error).__name__}") from error
+        _note_time(self, began_s)
 
     return wrapped
+
+
+def _note_time(grammar: Any, began_s: float) -> None:
+    """One that is ambiguous may take seconds for a token, in which nobody else is served."""
+    if time.thread_time() - began_s > TOKEN_LIMIT_S:
+        vars(grammar)["coserve_is_slow"] = True
 
 
 def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
     @functools.wraps(fill)
     def wrapped(self: Any, vocab_mask: Any, idx: int) -> None:
+        began_s = time.thread_time()
         fill(self, vocab_mask, idx)
+        _note_time(self, began_s)
         request = vocab_mask[idx]
         if not request.any():
             request.fill_(_ALL_ALLOWED)

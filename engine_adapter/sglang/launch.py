@@ -86,7 +86,7 @@ class Launcher:
         """
         self._newest = step
         step.launched()
-        self._arm(step)
+        is_dropping = self._arm(step) is SafepointMode.DROP
         step.started_at_s = time.monotonic()
         self.pass_gap.started(step.started_at_s)
         started, cpu_s = self.device_clock.start(), time.thread_time()
@@ -117,6 +117,8 @@ class Launcher:
         if isinstance(step.result, StoppedResult):
             self.over(step)
         step.measure = self.device_clock.stop(started)
+        if is_dropping:
+            step.gap = self.device_clock.gap()
         if self._host_computes:  # elsewhere the device works on while the host is in between
             self.pass_gap.ended(time.monotonic())
             self._snapshots.overhead_s = self.pass_gap.mean_s
@@ -171,7 +173,8 @@ class Launcher:
             slo=self._snapshots.slo,
         )
 
-    def _arm(self, step: LaunchedStep) -> None:
+    def _arm(self, step: LaunchedStep) -> SafepointMode:
+        """Arm the pass as the plan has it, as far as its requests can be cut out; returns how."""
         mode, keep = step.plan.safepoints.mode, []
         if mode is not SafepointMode.NONE:
             offline = set(step.offline_positions)
@@ -194,6 +197,7 @@ class Launcher:
             safepoints.most_groups,
         )
         safepoints.arm(mode, step.plan.step_id, every, keep, groups)
+        return mode
 
     def _undo(self, step: LaunchedStep, positions: list[int]) -> None:
         self._actuator.undo(step, positions)

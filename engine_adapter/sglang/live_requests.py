@@ -303,6 +303,8 @@ class LaunchedStep:
         started_at_s: Launch, monotonic clock.
         measure: Gives the duration of the forward pass once its result is there.
         measured_s: What it gave.
+        gap: Gives how long the device stood still before the pass, which waited for the results of
+            the one before: where the pass may lose requests that are not online.
         stopped_at_layer: Layer of an abort or a drop.
         freed_after_s: Waits for the device that was stopped to be free, and gives the time from the
             stop word to there.
@@ -325,6 +327,7 @@ class LaunchedStep:
     started_at_s: float = 0.0
     measure: Callable[[], float] = float
     measured_s: float = 0.0
+    gap: Callable[[], float] | None = None
     stopped_at_layer: int | None = None
     freed_after_s: Callable[[], float] = float
     flag_to_stop_s: float = 0.0

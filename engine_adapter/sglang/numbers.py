@@ -11,6 +11,7 @@ has.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -107,7 +108,9 @@ def end_alone(req: Any, vocab_size: int) -> None:
 # SGLang ends such a request with the words it has for an abort by hand, and a reader of those takes
 # the engine for lost and tries again. It is the request that cannot be answered.
 
-NO_WAY_ON: Final = "Failed to compile the grammar: no text that ends can satisfy it"
+_NOT_COMPILED: Final = "Failed to compile the grammar: "
+NO_WAY_ON: Final = f"{_NOT_COMPILED}no text that ends can satisfy it"
+TOO_SLOW: Final = "it is so ambiguous that each token of an answer takes too long"
 _NOT_ACCEPTED: Final = "Grammar accept_token failed"
 
 
@@ -120,7 +123,9 @@ def name_dead_ends() -> None:
         """Newer releases give a reason of their own, which may be another one than a grammar."""
         if told and not str(told[0]).startswith(_NOT_ACCEPTED):
             return FINISH_ABORT(*told)
-        return FINISH_ABORT(NO_WAY_ON, HTTPStatus.BAD_REQUEST, "BadRequestError")
+        is_slow = TOO_SLOW in str(sys.exc_info()[1])  # all releases make it where they caught it
+        why = f"{_NOT_COMPILED}{TOO_SLOW}" if is_slow else NO_WAY_ON
+        return FINISH_ABORT(why, HTTPStatus.BAD_REQUEST, "BadRequestError")
 
     made: Any = batch_result_processor
     made.FINISH_ABORT = dead_end

@@ -14,7 +14,7 @@ from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
 from engine_adapter.scheduling.isolation import AttainedLatency, Isolation, Tokens
 from engine_adapter.scheduling.plan import Outcome
 from engine_adapter.sglang.actuate import Actuator
-from engine_adapter.sglang.counters import Counters, RecentSteps
+from engine_adapter.sglang.counters import Counters, PassGap, RecentSteps
 from engine_adapter.sglang.live_requests import LaunchedStep, LiveRequest
 from engine_adapter.sglang.snapshot import SnapshotTaker
 
@@ -48,6 +48,7 @@ class FinishedSteps:
         self._counters = counters
         self._lengths = lengths
         self._known: list[Outcome] = []
+        self._armed_gap = PassGap()
         self.attained = AttainedLatency()
         self.isolation = Isolation()
         self.recent_steps = RecentSteps()
@@ -81,6 +82,9 @@ class FinishedSteps:
     def finish(self, step: LaunchedStep) -> None:
         """Nothing more will become known of this step."""
         step.measured_s = step.measure()
+        if step.gap is not None:
+            self._armed_gap.add(step.gap())
+            self._snapshots.armed_gap_s = self._armed_gap.mean_s
         counters = self._counters
         if step.stopped_at_layer is not None:
             step.flag_to_stop_s = step.freed_after_s()

@@ -12,13 +12,14 @@ from engine_adapter.scheduling.plan import Arrival, Decision, Outcome, RunningSt
 from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import LEVELLED, UNPROFILED_POLICY, create_policy
 from engine_adapter.scheduling.policies.settings import Level, PolicySettings
-from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.scheduling.snapshot import DecodeReady, Snapshot
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.counters import Counters
 
 logger = logging.getLogger(__name__)
 # Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
-# never beside decoding requests, which some executors (a CPU's) pay for with seconds.
+# never beside decoding requests, which some executors (a CPU's) pay for with seconds. Offline
+# requests run while there is no chat.
 TOKENS_WHILE_MEASURING = 128
 ROOM_TURN_S, ROOM_EVERY_S = 180.0, 900.0
 """So long no offline request is admitted while the measurement wants room, and how often again."""
@@ -115,6 +116,8 @@ class Planner:
         """
         if self._measuring:
             snapshot = replace(snapshot, limits=replace(snapshot.limits, can_mix=False))
+            if snapshot.online_running or snapshot.online_waiting:
+                snapshot = _online_alone(snapshot)
             if make_room and self._is_turn_for_room(snapshot.now_s):
                 snapshot = replace(snapshot, offline_waiting=())
         try:
@@ -159,6 +162,12 @@ class Planner:
     def _plain(self, model: LatencyModel) -> SchedulingPolicy:
         settings = replace(self._policy_settings, token_budget=TOKENS_WHILE_MEASURING)
         return create_policy(UNPROFILED_POLICY, model, settings)
+
+
+def _online_alone(snapshot: Snapshot) -> Snapshot:
+    """Offline requests keep what they hold and compute nothing: what that costs chat is unknown."""
+    nobody = DecodeReady([], snapshot.resources.page_tokens)
+    return replace(snapshot, offline_waiting=(), offline_ready=nobody)
 
 
 def model_before_profile() -> PolynomialModel:

@@ -104,7 +104,7 @@ class EnginePort(ExecutionPort[LaunchedStep]):
             self.checkpointer,
             settings,
             self.coserving,
-            self.safepoints.num_layers,
+            self.safepoints,
         )
         self.actuator = Actuator(
             scheduler,

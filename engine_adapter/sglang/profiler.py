@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +22,28 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from engine_adapter.host_cpu import cpu_name
 from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.derive import default_slo, token_costs
-from engine_adapter.scheduling.fit import Cell, Fit, Sample, fit_with_holdout, make_grid
+from engine_adapter.scheduling.fit import (
+    Cell,
+    Fit,
+    Sample,
+    armed_cells,
+    fit_with_holdout,
+    make_grid,
+)
+from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.profile import Profile, ProfileKey, find_profile, save_profile
 from engine_adapter.scheduling.snapshot import Resources
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.cuda_pass import captured_batch_sizes, emulated_pass, host_computes
+from engine_adapter.sglang.cuda_pass import (
+    DeviceClock,
+    captured_batch_sizes,
+    captured_prefill_tokens,
+    emulated_pass,
+    host_computes,
+)
 from engine_adapter.sglang.decode_batch import DecodeBatchBuilder, mix
-from engine_adapter.sglang.safepoints import RankAgreement
+from engine_adapter.sglang.planner import TOKENS_WHILE_MEASURING
+from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
 from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
@@ -39,6 +53,12 @@ if TYPE_CHECKING:
 #
 # The requests of a cell have KV slots and a request slot but no content worth keeping: the time of
 # a pass does not depend on it. Everything is given back before the function returns.
+
+
+NO_STEP = -2
+"""A step that no word names."""
+GROUPS_OF_A_CELL = 8
+"""Groups of layers that an armed cell is launched in, as a step of 30 ms is."""
 
 
 def fits(scheduler: Scheduler, cell: Cell) -> bool:
@@ -53,7 +73,7 @@ def fits(scheduler: Scheduler, cell: Cell) -> bool:
     )
 
 
-def run_cell(scheduler: Scheduler, cell: Cell) -> Sample:
+def run_cell(scheduler: Scheduler, cell: Cell, safepoints: Safepoints) -> Sample:
     """Time one pass over the cell's requests; the cell must fit."""
     evict_from_tree_cache(scheduler.tree_cache, _tokens(scheduler, cell))
     chunk_reqs = [_request(scheduler, c, p) for p, c in cell.chunks]
@@ -65,11 +85,21 @@ def run_cell(scheduler: Scheduler, cell: Cell) -> Sample:
         batch = _prefill(scheduler, chunk_reqs) if chunk_reqs else decode_batch
         if chunk_reqs and decode_batch is not None:
             mix(batch, decode_batch)
-        measured_s = _timed_pass(scheduler, batch)
+        if cell.armed:
+            _arm(safepoints, cell)
+        measured_s = _timed_pass(scheduler, batch, armed=cell.armed)
     finally:
+        safepoints.disarm()
         for req in chunk_reqs + decode_reqs:
             seam.drop_made_up(scheduler, req)
-    return Sample(cell.decode, cell.chunks, measured_s)
+    return Sample(cell.decode, cell.chunks, measured_s, cell.armed)
+
+
+def _arm(safepoints: Safepoints, cell: Cell) -> None:
+    """As the launch of such a step does; the word is never said."""
+    mode = SafepointMode.DROP if cell.decode else SafepointMode.ABORT
+    every = max(1, safepoints.num_layers // GROUPS_OF_A_CELL)
+    safepoints.arm(mode, NO_STEP, every, list(range(len(cell.decode))), safepoints.most_groups)
 
 
 def _tokens(scheduler: Scheduler, cell: Cell) -> int:
@@ -77,24 +107,37 @@ def _tokens(scheduler: Scheduler, cell: Cell) -> int:
     return int(cell.num_tokens + cell.num_requests * scheduler.page_size)
 
 
-def _timed_pass(scheduler: Scheduler, batch: Any) -> float:
-    # On a CPU this thread computes: its own time is what a quiet machine would need, and what
-    # neighbours add shows up as drift. On a GPU the thread waits, so wall time it is.
-    clock = time.thread_time if host_computes(scheduler) else time.monotonic
+def _timed_pass(scheduler: Scheduler, batch: Any, *, armed: bool) -> float:
     torch.get_device_module(scheduler.device).synchronize()  # work that is not this cell's
-    started_s = clock()
-    resolve_forward_inputs(batch, scheduler.future_map)
-    result = scheduler.tp_worker.forward_batch_generation(batch)
-    if isinstance(result.next_token_ids, torch.Tensor):
-        result.next_token_ids.cpu()  # waits for the device
-    measured_s = clock() - started_s
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
+    if emulated is None and scheduler.device == "cuda" and not armed:
+        device = DeviceClock(None, torch.cuda)
+        device.hold()
+        started = device.start()
+        _pass(scheduler, batch)
+        measured_s = device.stop(started)()
+    else:
+        # On a CPU this thread computes: its own time is what a quiet machine would need, and what
+        # neighbours add shows up as drift. A GPU waits for the first layers of an armed step, so
+        # its host's time is part of it.
+        clock = time.thread_time if host_computes(scheduler) else time.monotonic
+        started_s = clock()
+        _pass(scheduler, batch)
+        measured_s = clock() - started_s
     if emulated is not None:
         measured_s = emulated.timeline.last_s
     runner = getattr(scheduler.model_worker, "war_fastpath_runner", None)
     if runner is not None:  # the next step must not take this pass for the one before it
         runner.war_fastpath_read_done_event = None
     return measured_s
+
+
+def _pass(scheduler: Scheduler, batch: Any) -> None:
+    """Launch the batch and wait for its tokens."""
+    resolve_forward_inputs(batch, scheduler.future_map)
+    result = scheduler.tp_worker.forward_batch_generation(batch)
+    if isinstance(result.next_token_ids, torch.Tensor):
+        result.next_token_ids.cpu()
 
 
 def _request(scheduler: Scheduler, context: int, num_tokens: int) -> Any:
@@ -137,11 +180,24 @@ def _prefill(scheduler: Scheduler, reqs: list[Any]) -> Any:
 logger = logging.getLogger(__name__)
 REPEATS = 2
 ONLINE_STEPS_PER_CELL = 16
-"""One gap in so many has a cell in it where online requests never leave a moment for one."""
+"""One gap in so many has a small cell in it where online requests leave no moment for one."""
+ONLINE_STEPS_PER_LARGE_CELL, ONLINE_STEPS_BEFORE_LARGE = 64, 512
+"""The same of cells longer than chat's own steps before there is a profile: on a CPU, seconds.
+
+So many steps long they wait for a moment without online requests.
+"""
+OFFLINE_SHARE = 0.5
+"""Of the time, left to offline requests that run: cells of seconds must not hold a batch up."""
+ALONE_S = 2.0
+"""Online requests have left when none has been there for so long."""
 MISFITS = 4
 """Rounds of the cells that are left, beside online requests and without room for any of them."""
 PATIENCE_S = 60.0
 """Requests that run get this long to make room by themselves; a short batch is over by then."""
+
+
+def _new_tokens(cell: Cell) -> int:
+    return len(cell.decode) + sum(num for _, num in cell.chunks)
 
 
 class Profiler:
@@ -157,20 +213,22 @@ class Profiler:
         scheduler: Scheduler,
         settings: RuntimeSettings,
         agreement: RankAgreement,
-        num_layers: int,
+        safepoints: Safepoints,
     ) -> None:
         """Load the stored profile of this engine, or prepare to measure one."""
         self._scheduler = scheduler
         self._agreement = agreement
-        self._num_layers = num_layers
+        self._safepoints = safepoints
         self._settings = settings
         self._folder: Path = settings.profile_dir
         self._key = profile_key(scheduler)
-        self._samples: list[Sample] = []
-        self._todo: deque[Cell] = deque()
+        self._samples: list[tuple[Cell, Sample]] = []
+        self._grid: list[Cell] = []
+        self._todo: list[Cell] = []  # largest first
         self._num_cells = 0
         self._busy_s = 0.0
         self._online_steps = self._misfits = 0
+        self._online_at_s = self._next_at_s = 0.0
         self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
@@ -198,7 +256,8 @@ class Profiler:
             scheduler.req_to_token_pool.size,
             scheduler.model_config.context_len,
         )
-        self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
+        self._grid = grid + armed_cells(grid, self._safepoints.eager_modes)
+        self._todo = sorted(self._grid * REPEATS, key=_new_tokens, reverse=True)
         self._num_cells = len(self._todo)
         self._samples = []
         self._busy_s = 0.0
@@ -227,44 +286,68 @@ class Profiler:
             "held_out_mean_error": {kind: round(e.mean, 4) for kind, e in errors.items()},
         }
 
-    def is_turn_beside_online(self) -> bool:
-        """Whether a cell may run before this step of decoding online requests.
+    def note_online(self) -> None:
+        """Online requests are there: long cells wait until they have been away for a while."""
+        self._online_at_s = time.monotonic()
 
-        Without a profile they have no targets that are kept, and wait behind whole prompts; a
-        measurement that never ends would leave it at that.
-        """
-        self._online_steps += 1
-        return self._online_steps % ONLINE_STEPS_PER_CELL == 0
+    def choose(self, *, beside_online: bool, beside_offline: bool) -> Cell | None:
+        """The cell whose turn it is, if one may run before the next step.
 
-    def run_next(self, *, beside_online: bool = False) -> bool:
-        """Run one cell if there is room for it; True if one was run.
-
-        A cell that does not fit now goes to the end of the line; one that could never fit is not
-        in the grid. Online requests do not make room, so the last few cells are given up where they
-        find none beside them: the largest, that is, which need nearly all slots.
+        The largest that is left while nobody is there to wait for it, else the smallest: beside
+        offline requests for a share of the time, beside online requests before few of their steps.
+        Without a profile chats wait behind whole prompts, and batches for the end of the
+        measurement, so it has to end: beside requests that never leave a large cell runs at times.
         """
         if not self._todo:
-            return False
-        cell = self._todo.popleft()
-        if not fits(self._scheduler, cell):
-            self._todo.append(cell)
-            if self._crowded_since_s is None:
-                self._crowded_since_s = time.monotonic()
-            self._misfits += beside_online
-            if (
-                self._misfits > MISFITS * len(self._todo)
-                and len(self._todo) <= self._num_cells // 4
-            ):
-                self._todo.clear()
-                self._finish()
-            return False
+            return None
+        self._online_steps += beside_online
+        alone = time.monotonic() > self._online_at_s + ALONE_S and not beside_online
+        alone = bool(self._agreement.lowest(int(alone)))
+        order = self._todo if alone and not beside_offline else reversed(self._todo)
+        cell = next((cell for cell in order if fits(self._scheduler, cell)), None)
+        if cell is None:
+            self._note_crowd(beside_online)
+            return None
+        steps = self._online_steps
+        if alone and not beside_offline:
+            return cell
+        if beside_offline and not self._agreement.lowest(int(time.monotonic() > self._next_at_s)):
+            return None
+        if _new_tokens(cell) <= TOKENS_WHILE_MEASURING:
+            return cell if not beside_online or steps % ONLINE_STEPS_PER_CELL == 0 else None
+        if alone:
+            return cell
+        if steps < ONLINE_STEPS_BEFORE_LARGE or steps % ONLINE_STEPS_PER_LARGE_CELL:
+            return None
+        self._online_steps += not beside_online  # one, not one after the other
+        return cell
+
+    def _note_crowd(self, beside_online: bool) -> None:
+        """No cell fits; those that could never fit are not in the grid.
+
+        Offline requests make room in the end. Online requests do not, so the last few cells are
+        given up where they find none beside them: the largest, that is, which need nearly all
+        slots.
+        """
+        if self._crowded_since_s is None:
+            self._crowded_since_s = time.monotonic()
+        self._misfits += beside_online
+        rounds = self._misfits / (ONLINE_STEPS_PER_CELL * len(self._todo))
+        if rounds > MISFITS and len(self._todo) <= self._num_cells // 4:
+            self._todo.clear()
+            self._finish()
+
+    def run(self, cell: Cell) -> None:
+        """Run a cell that was chosen; it fits."""
+        self._todo.remove(cell)
         self._misfits = 0
         started_s = time.monotonic()
-        self._samples.append(run_cell(self._scheduler, cell))
-        self._busy_s += time.monotonic() - started_s
+        self._samples.append((cell, run_cell(self._scheduler, cell, self._safepoints)))
+        ended_s = time.monotonic()
+        self._busy_s += ended_s - started_s
+        self._next_at_s = ended_s + (ended_s - started_s) * OFFLINE_SHARE / (1.0 - OFFLINE_SHARE)
         if not self._todo:
             self._finish()
-        return True
 
     def stop(self) -> None:
         """Leave the rest of the grid unmeasured; the plain policy stays."""
@@ -286,12 +369,18 @@ class Profiler:
         return {"prompt_s": prompt_s, "answer_s": answer_s}
 
     def _finish(self) -> None:
-        graphs = captured_batch_sizes(self._scheduler.tp_worker.model_runner)
-        fit: Fit = fit_with_holdout(self._samples, decode_row_steps=graphs)
+        runner = self._scheduler.tp_worker.model_runner
+        place = {cell: number for number, cell in enumerate(self._grid)}
+        self._samples.sort(key=lambda taken: place[taken[0]])  # what is held out is the same
+        fit: Fit = fit_with_holdout(
+            [sample for _, sample in self._samples],
+            decode_row_steps=captured_batch_sizes(runner),
+            prefill_token_steps=captured_prefill_tokens(runner),
+        )
         self.profile = Profile.from_fit(
             self._key,
             fit,
-            num_layers=self._num_layers,
+            num_layers=self._safepoints.num_layers,
             measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self.state = "ready"

@@ -149,6 +149,7 @@ class Reporter:
             "flex_room": self._flex_room(resources),
             "harvested_share": counters.offline_tokens / max(1, tokens),
             "pass_gap_s": port.launcher.pass_gap.mean_s,
+            "armed_gap_s": port.snapshots.armed_gap_s,
             "page_tokens": resources.page_tokens,
             "free_pages": resources.free_pages,
             "evictable_pages": resources.evictable_pages,

@@ -255,6 +255,7 @@ class Safepoints:
         freed_at_s: Waits for the device to be done with what was launched before the last stop or
             cut, and gives that instant.
         most_groups: Groups of layers that may be launched and not finished.
+        eager_modes: Modes whose passes with prompt tokens are kept out of captured graphs.
         keep: Batch positions that survive a drop.
         num_checks: Safepoints looked at.
         check_cpu_s: Thread CPU time spent looking.
@@ -284,7 +285,8 @@ class Safepoints:
         self._run_ahead = run_ahead(model_runner) if agreement.rank == 0 else None
         guarded = guard_segments(model_runner, self.num_layers, self._between_segments)
         eager_modes = {SafepointMode.DROP} if guarded else {SafepointMode.DROP, SafepointMode.ABORT}
-        eager_when_armed(model_runner, lambda: self._mode in eager_modes)
+        kept_out = eager_when_armed(model_runner, lambda: self._mode in eager_modes)
+        self.eager_modes = frozenset(eager_modes if kept_out else ())
         self._scatter_logits_after_drop()
 
     def arm(

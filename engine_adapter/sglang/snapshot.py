@@ -7,6 +7,7 @@ requests and with ten thousand.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine_adapter.coserving_levels import Ability, Coserving
@@ -25,6 +26,7 @@ from engine_adapter.sglang.forms import HOST_PAGE_TOKENS
 from engine_adapter.sglang.kv import Checkpointer
 from engine_adapter.sglang.live_requests import LiveRequests
 from engine_adapter.sglang.prefix_tree import PrefixTree
+from engine_adapter.sglang.safepoints import Safepoints
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -38,6 +40,7 @@ class SnapshotTaker:
     Attributes:
         slo: Targets of the online class; replaced when a profile derives them.
         overhead_s: Time a step takes outside the forward pass.
+        armed_gap_s: Time a device stands still before a step that may be stopped.
     """
 
     def __init__(
@@ -48,14 +51,14 @@ class SnapshotTaker:
         checkpointer: Checkpointer,
         settings: RuntimeSettings,
         coserving: Coserving,
-        num_layers: int,
+        safepoints: Safepoints,
     ) -> None:
         self._scheduler = scheduler
         self._requests = requests
         self._tree = tree
         self._checkpointer = checkpointer
         self.slo = settings.slo(DEFAULT_SLO)
-        self.overhead_s = 0.0
+        self.overhead_s = self.armed_gap_s = 0.0
         self._total_slots = scheduler.req_to_token_pool.size
         self._reserved_slots = reserved_slots(self._total_slots, settings.reserved_slot_share)
         chunk = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
@@ -67,7 +70,8 @@ class SnapshotTaker:
             decode_safepoints=coserving.can(Ability.STOPS)
             and not captured_batch_sizes(scheduler.tp_worker.model_runner),
             request_drop=coserving.can(Ability.DROPS),
-            num_layers=num_layers,
+            eager_modes=safepoints.eager_modes,
+            num_layers=safepoints.num_layers,
         )
         self._step_id = 0
         self._last: Snapshot | None = None
@@ -86,6 +90,8 @@ class SnapshotTaker:
             limits=self.limits,
             overhead_s=self.overhead_s,
         )
+        if self.armed_gap_s:
+            self._last = replace(self._last, armed_gap_s=self.armed_gap_s)
         return self._last
 
     def _may_need_a_retract(self, resources: Resources) -> bool:

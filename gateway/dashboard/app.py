@@ -38,6 +38,7 @@ from gateway.dashboard.fragments import SharedReadings
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.templating import STATIC
+from gateway.http.error_handlers import met_while_reading
 
 # --- Headers of every dashboard response, as a plain ASGI wrapper.
 
@@ -166,6 +167,8 @@ async def _to_its_page(request: Request, _error: Exception) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     """Whatever went wrong, as a page."""
     status, said = 400, "The address of this page is not complete."
+    if isinstance(error, HTTPException):
+        error = met_while_reading(error)
     if isinstance(error, ApiError):
         status, said = error.status, error.message
     elif isinstance(error, SQLAlchemyError):

@@ -14,9 +14,9 @@ from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineClient, EngineFacts
 from engine_adapter.client.pool import Member
 from gateway.dashboard import wording
-from gateway.history.reading import EngineTime, History, marks
+from gateway.history.reading import History, marks
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import kv_held
+from gateway.history.series import EngineTime, kv_held
 
 READ_TIMEOUT_S = 3.0
 HISTORY_S = 1800.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Final
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import StreamingResponse
 
-from api.errors import NotFound
+from api.errors import NotFound, RateLimited
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep, find_admin
 from gateway.dashboard.fragments import (
     MAX_SEARCH,
@@ -24,7 +24,7 @@ from gateway.dashboard.fragments import (
     View,
 )
 from gateway.dashboard.isolation import IsolationView
-from gateway.dashboard.overview import OverviewView, window_of
+from gateway.dashboard.overview import OverviewView, span_of
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.scheduler import SchedulerView
 from gateway.dashboard.webhooks import WebhooksView
@@ -36,6 +36,8 @@ FILTERS = tuple(one.name for one in fields(BatchFilter))
 TICK_S = 1.0
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")  # as browsers split a stream
 SIGN_OF_LIFE_S = 15.0
+MAX_STREAMS = 64
+"""Of one key at once: each is a page that somebody looks at, and may cost a query a second."""
 RECHECK_S = 3.0
 """How often a stream looks whether its session is still good."""
 
@@ -89,7 +91,7 @@ def message(data: str, event: str | None = None) -> bytes:
 
 async def watch(
     resources: Resources, readings: SharedReadings, view: View, admin: Admin
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Changes of a view until the watcher leaves, the session ends or the object is gone."""
     clock = resources.clock
     differ = Differ()
@@ -133,11 +135,11 @@ def view_of(admin: Admin, query: Mapping[str, str]) -> View:
         NotFound: There is none of that name.
     """
     organization_id = admin.organization_id
-    window, _ = window_of(query.get("window", ""))
+    span, _ = span_of(query.get("window", ""))
     makers: dict[str, Callable[[], View]] = {
-        "overview": lambda: OverviewView(organization_id, admin.key.project_id, window),
+        "overview": lambda: OverviewView(organization_id, admin.key.project_id, span),
         "scheduler": SchedulerView,
-        "isolation": lambda: IsolationView(window),
+        "isolation": lambda: IsolationView(span),
         "batches": lambda: BatchesView(
             organization_id,
             BatchFilter(**{name: query.get(name, "")[:MAX_SEARCH] for name in FILTERS}),
@@ -158,10 +160,12 @@ async def events(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
     """The stream of one page."""
     chosen = view_of(admin, request.query_params)
     readings: SharedReadings = request.app.state.readings
+    if readings.num_streams[admin.key.id] >= MAX_STREAMS:
+        raise RateLimited(f"This key has {MAX_STREAMS} pages open, which is the limit. Close one.")
     # Read before the headers leave, so that an unknown batch is a 404.
     await readings.read(chosen)
     return StreamingResponse(
-        watch(resources, readings, chosen, admin),
+        readings.counted(admin.key.id, watch(resources, readings, chosen, admin)),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

@@ -7,7 +7,9 @@ reading serves all who look at the same view.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from urllib.parse import urlencode
@@ -30,7 +32,7 @@ from gateway.dashboard.resources import Resources
 from gateway.dashboard.row_errors import MAX_GROUPED, RetryOutlook, outlook
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
-from gateway.history.reading import WINDOWS
+from gateway.history.reading import CHART_SPANS
 from gateway.history.reading import read as read_history
 from store.repositories import batch_browser, overview, row_browser
 from store.repositories import engine as engines
@@ -75,7 +77,7 @@ class View(Protocol):
         ...
 
     async def read(self, resources: Resources) -> Fragments:
-        """Read and render."""
+        """Read what the view shows now, and render each of its fragments."""
         ...
 
 
@@ -98,8 +100,8 @@ class BatchesView:
                 work, self.organization_id, self.wanted, after=self.after, limit=PAGE_ROWS
             )
             totals = await overview.totals(work, self.organization_id)
-            said = await extensions(work, resources.engine_pool, [row.batch for row in rows])
-        views = [BatchView(row, one) for row, one in zip(rows, said, strict=True)]
+            predicted = await extensions(work, resources.engine_pool, [row.batch for row in rows])
+        views = [BatchView(row, one) for row, one in zip(rows, predicted, strict=True)]
         items = {f"row-{v.batch.id}": render("fragments/batch_row.html", b=v) for v in views}
         summary = render(
             "fragments/batches_summary.html",
@@ -186,9 +188,9 @@ class OneBatchView:
             points = await overview.progress(work, batch, max_points=MAX_CHART_POINTS)
             events = await overview.events(work, batch.id, limit=MAX_EVENTS)
             failed = await overview.failed_rows(work, batch, limit=MAX_FAILED_ROWS)
-            (said,) = await extensions(work, resources.engine_pool, [batch])
+            (extension,) = await extensions(work, resources.engine_pool, [batch])
             retry = await retry_of(work, batch.id)
-            view = BatchView(found, said, retry.id if retry is not None else None)
+            view = BatchView(found, extension, retry.id if retry is not None else None)
             again = await _outlook(work, resources, view)
             day = await harvested.of_day(work, resources)
         values = {
@@ -243,10 +245,10 @@ class EnginesView:
         readings = await read_engines(resources.engines)
         async with resources.database.unit_of_work() as work:
             known = {one.url: one for one in await engines.states(work)}
-            day = await read_history(work, WINDOWS["24h"], ["engine"])
+            day = await read_history(work, CHART_SPANS["24h"], ["engine"])
         called = {url: engines.called(url, one.name) for url, one in known.items()}
         at_s = resources.clock.now().timestamp()
-        span = WINDOWS["24h"].span(at_s)
+        bounds = CHART_SPANS["24h"].bounds(at_s)
         for reading in readings:
             resources.history.add(reading, at_s)
         items = {
@@ -257,14 +259,14 @@ class EnginesView:
                 chart=resources.history.chart(reading.url),
                 known=known.get(reading.url),
                 called=called.get(reading.url) or engines.called(reading.url, None),
-                day=day_chart(day, reading.url, span),
+                day=day_chart(day, reading.url, bounds),
             )
             for number, reading in enumerate(readings)
         }
         charts = render(
             "fragments/engines_work.html",
-            tokens=tokens_chart(day, span),
-            memory=memory_chart(day, span),
+            tokens=tokens_chart(day, bounds),
+            memory=memory_chart(day, bounds),
         )
         return Fragments(
             whole={"engines-work": charts},
@@ -294,11 +296,30 @@ class SharedReadings:
     """The last reading of each view that somebody looks at.
 
     Invariant: however many watch, a view is read at most once per `fresh_s`.
+
+    Attributes:
+        resources: What views are read from.
+        num_streams: How many streams each key has open.
     """
 
     resources: Resources
     _last: dict[View, tuple[float, Fragments]] = field(default_factory=dict)
     _locks: dict[View, asyncio.Lock] = field(default_factory=dict)
+    num_streams: Counter[str] = field(default_factory=Counter)
+
+    async def counted(
+        self, key_id: str, stream: AsyncGenerator[bytes, None]
+    ) -> AsyncIterator[bytes]:
+        """A key's stream, which counts among its own while it lasts."""
+        self.num_streams[key_id] += 1
+        try:
+            async with aclosing(stream):
+                async for part in stream:
+                    yield part
+        finally:
+            self.num_streams[key_id] -= 1
+            if not self.num_streams[key_id]:
+                del self.num_streams[key_id]
 
     async def read(self, view: View, *, anew: bool = False) -> Fragments:
         """What the view shows now, or showed a moment ago.

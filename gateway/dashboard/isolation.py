@@ -14,7 +14,7 @@ from gateway.dashboard.drawing import steps
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
-from gateway.history.reading import DEFAULT_WINDOW, WINDOWS, Latencies, Moment, read
+from gateway.history.reading import CHART_SPANS, DEFAULT_SPAN, Latencies, Moment, read
 from gateway.observability.latency_metrics import targets_of
 
 SERIES: Final = ("beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt")
@@ -50,7 +50,7 @@ class Comparison:
     Attributes:
         first, last: The buckets in sight.
         target_s: None where no engine names one.
-        span_s: The part of the window in which anything was seen.
+        seen_s: The part of the span in which anything was seen.
     """
 
     of: str
@@ -58,7 +58,7 @@ class Comparison:
     first: int
     last: int
     target_s: float | None
-    span_s: float
+    seen_s: float
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def num_buckets(self) -> int:
-        """Width of the pictures."""
+        """How many buckets are drawn: the width of the picture, in its own unit."""
         return self.last - self.first + 1
 
     @property
@@ -99,17 +99,17 @@ class Comparison:
 
     @property
     def _wanting(self) -> str:
-        """What is not seen often enough yet, and until when at the pace of this window."""
+        """What is not seen often enough yet, and until when at the pace of this span."""
         fewest = min(self.sides, key=lambda side: side.seen.num)
         num = fewest.seen.num
         words = f"Not enough was seen yet: {fewest.label.lower()} {num} of {ENOUGH} that it takes"
-        if not num or not self.span_s:
+        if not num or not self.seen_s:
             return f"{words}."
-        left_s = self.span_s * (ENOUGH / num - 1)
+        left_s = self.seen_s * (ENOUGH / num - 1)
         return f"{words}, about {wording.duration(left_s)} more at this pace."
 
 
-def compare(of: str, whole: Moment, target_s: float | None, span_s: float = 0) -> Comparison:
+def compare(of: str, whole: Moment, target_s: float | None, seen_s: float = 0) -> Comparison:
     """The two distributions of a latency on one axis; each as shares of its own."""
     seen = [whole.of(f"{kind}:{of}") for kind in ("beside", "apart")]
     counts = [list(one.figures[3:]) or [0.0] * (len(EDGES_S) + 1) for one in seen]
@@ -122,14 +122,14 @@ def compare(of: str, whole: Moment, target_s: float | None, span_s: float = 0) -
         Side(label, tone, one, steps(part, top=top))
         for (label, tone), one, part in zip(labels, seen, shares, strict=True)
     ]
-    return Comparison(of, sides, first, last, target_s, span_s)
+    return Comparison(of, sides, first, last, target_s, seen_s)
 
 
 @dataclass(frozen=True)
 class IsolationView:
-    """The comparison over a window, all engines together."""
+    """The comparison over a span, all engines together."""
 
-    window: str = DEFAULT_WINDOW
+    span: str = DEFAULT_SPAN
 
     @property
     def fresh_s(self) -> float:
@@ -137,20 +137,20 @@ class IsolationView:
         return 4.9
 
     async def read(self, resources: Resources) -> Fragments:
-        window = WINDOWS[self.window]
+        span = CHART_SPANS[self.span]
         async with resources.readings.snapshot() as work:
-            history = await read(work, window, SERIES)
-        span_s = len(history.moments) * window.step_s
+            history = await read(work, span, SERIES)
+        seen_s = len(history.moments) * span.step_s
         members = [one for one in resources.engine_pool.members if one.up]
         values: dict[str, Any] = {
-            "window": window,
+            "span": span,
             "pauses": _pauses(members),
             "pause_s": PAUSE_S,
         }
         fragments = {"isolation-pauses": render("fragments/isolation_pauses.html", **values)}
         for place, of in enumerate(("ttft", "tbt")):
             targets = [target for m in members if (target := targets_of(m.facts)[place])]
-            c = compare(of, history.whole, min(targets, default=None), span_s)
+            c = compare(of, history.whole, min(targets, default=None), seen_s)
             fragments[f"isolation-{of}"] = render("fragments/isolation.html", c=c, **values)
         return Fragments(whole=fragments)
 

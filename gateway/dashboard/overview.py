@@ -16,17 +16,17 @@ from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.history.reading import (
-    DEFAULT_WINDOW,
+    CHART_SPANS,
+    DEFAULT_SPAN,
     NOW_S,
     RECENT,
-    WINDOWS,
-    EngineTime,
+    ChartSpan,
     History,
-    Window,
     marks,
     read,
 )
 from gateway.history.recorder import PERIOD_S
+from gateway.history.series import EngineTime
 from gateway.observability.latency_metrics import targets_of
 from gateway.verdict.facts import LookBack
 from gateway.verdict.judge import (
@@ -79,8 +79,8 @@ class LatencyCard:
         target_s: None where no engine names one.
         judged: Share in time over the minutes that the verdict judges; none with too few samples.
         label: Those minutes, as in "last 5 min"; without them how many samples there were.
-        window: Share in time over the window; none with too few samples.
-        percentiles: Seconds of each of `PERCENTILES` over the window.
+        in_time: Share in time over the span of the chart; none with too few samples.
+        percentiles: Seconds of each of `PERCENTILES` over that span.
     """
 
     of: str
@@ -90,7 +90,7 @@ class LatencyCard:
     p90_s: float | None
     judged: float | None
     label: str
-    window: float | None
+    in_time: float | None
     percentiles: Sequence[float | None]
 
     @property
@@ -103,9 +103,9 @@ class LatencyCard:
         return tone_of(self.judged)
 
     @property
-    def window_tone(self) -> str:
-        """The kind of colour of the window."""
-        return tone_of(self.window)
+    def in_time_tone(self) -> str:
+        """The kind of colour of `in_time`."""
+        return tone_of(self.in_time)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class OverviewView:
 
     organization_id: str
     project_id: str
-    window: str = DEFAULT_WINDOW
+    span: str = DEFAULT_SPAN
 
     @property
     def fresh_s(self) -> float:
@@ -122,10 +122,10 @@ class OverviewView:
         return 2.9
 
     async def read(self, resources: Resources) -> Fragments:
-        window = WINDOWS[self.window]
+        span = CHART_SPANS[self.span]
         broker = asyncio.ensure_future(resources.broker_answers())
         async with resources.readings.snapshot() as work:
-            history = await read(work, window, SERIES)
+            history = await read(work, span, SERIES)
             recent = await read(work, RECENT, SERIES)
             known = await read_database(
                 work,
@@ -142,7 +142,7 @@ class OverviewView:
             (one.at_s, f"{known.names.get(one.engine, one.engine)} {one.what}")
             for one in marks(history)
         ][-MAX_MARKS:]
-        drawn = {"span": window.span(resources.clock.now().timestamp()), "marks": happened}
+        drawn = {"span": span.bounds(resources.clock.now().timestamp()), "marks": happened}
         cards = [latency_card(of, history, look_backs, members, drawn) for of in ("ttft", "tbt")]
         whole = history.whole
         values: dict[str, Any] = {
@@ -155,7 +155,7 @@ class OverviewView:
             "answers": back or known.fields["look_backs"][-1],
             "cards": cards,
             "happened": [(datetime.fromtimestamp(at_s, UTC), what) for at_s, what in happened],
-            "window": window,
+            "span": span,
             "total": whole.all_engines,
             "now": now,
             "recent": now.all_engines,
@@ -203,7 +203,7 @@ def latency_card(
     members: Sequence[Member],
     drawn: Mapping[str, Any],
 ) -> LatencyCard:
-    """One latency over a window; what is in time is judged as the verdict judges it."""
+    """One latency over a span; what is in time is judged as the verdict judges it."""
     series = f"{of}:online"
     place = 0 if of == "ttft" else 1
     targets = [target for m in members if (target := targets_of(m.facts)[place])]
@@ -222,7 +222,7 @@ def latency_card(
         p90_s=whole.of(series).quantile_s(0.9),
         judged=None if judged is None else judged.of(series).share,
         label=f"{few} in the last hour" if judged is None else judged.label,
-        window=whole.of(series).share_in_time if whole.of(series).judged >= MIN_JUDGED else None,
+        in_time=whole.of(series).share_in_time if whole.of(series).judged >= MIN_JUDGED else None,
         percentiles=[whole.of(series).quantile_s(p / 100) for p in PERCENTILES],
     )
 
@@ -232,7 +232,7 @@ def _chart(x: Sequence[int], series: dict[str, Any], **more: Any) -> str:
     return orjson.dumps({"x": [*x], "series": lines, **more}).decode()
 
 
-def window_of(word: str) -> tuple[str, Window]:
-    """A window by its word in an address; an unknown word is the usual window."""
-    word = word if word in WINDOWS else DEFAULT_WINDOW
-    return word, WINDOWS[word]
+def span_of(word: str) -> tuple[str, ChartSpan]:
+    """The span that an address names; the usual one where it names none that there is."""
+    word = word if word in CHART_SPANS else DEFAULT_SPAN
+    return word, CHART_SPANS[word]

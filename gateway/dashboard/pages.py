@@ -29,14 +29,14 @@ from gateway.dashboard.fragments import (
     View,
 )
 from gateway.dashboard.isolation import IsolationView
-from gateway.dashboard.overview import OverviewView, window_of
+from gateway.dashboard.overview import OverviewView, span_of
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import LABELS
 from gateway.dashboard.webhooks import WebhooksView
-from gateway.history.reading import WINDOWS
+from gateway.history.reading import CHART_SPANS
 from store.repositories import (
     batch_browser,
     progress,
@@ -115,12 +115,12 @@ async def _living_page(
 async def front(
     request: Request, resources: ResourcesDep, admin: AdminDep, window: str = ""
 ) -> Response:
-    """The first page."""
-    word, _ = window_of(window)
+    """The overview: whether chat is safe, what is harvested, what is wrong."""
+    word, _ = span_of(window)
     view = OverviewView(admin.organization_id, admin.key.project_id, word)
     stream = {"view": "overview", "window": word}
     return await _living_page(
-        request, resources, admin, "overview.html", view, stream, windows=WINDOWS, window=word
+        request, resources, admin, "overview.html", view, stream, spans=CHART_SPANS, span=word
     )
 
 
@@ -138,7 +138,7 @@ async def isolation(
     request: Request, resources: ResourcesDep, admin: AdminDep, window: str = ""
 ) -> Response:
     """What online requests get with batch work and without."""
-    word, _ = window_of(window or "24h")
+    word, _ = span_of(window or "24h")
     stream = {"view": "isolation", "window": word}
     return await _living_page(
         request,
@@ -147,8 +147,8 @@ async def isolation(
         "isolation.html",
         IsolationView(word),
         stream,
-        windows=WINDOWS,
-        window=word,
+        spans=CHART_SPANS,
+        span=word,
     )
 
 
@@ -175,7 +175,7 @@ async def batches(
     admin: AdminDep,
     query: Annotated[BatchesQuery, Query()],
 ) -> Response:
-    """The list of batches."""
+    """The batches of the organisation that the address asks for."""
     wanted = query.wanted()
     async with resources.database.snapshot() as work:
         owners = await projects.page(work, admin.organization_id, include_archived=True)

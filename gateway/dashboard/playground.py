@@ -26,7 +26,7 @@ router = APIRouter()
 async def playground_page(
     request: Request, resources: ResourcesDep, admin: OperatorDep
 ) -> Response:
-    """The form."""
+    """The form, with the models that can be asked now."""
     models = [model.id for model in resources.engine_pool.models() if model.up]
     return page(request, resources, admin.session, "playground.html", admin=admin, models=models)
 

@@ -109,7 +109,7 @@ async def update_project(
 async def archive_project(
     request: Request, resources: ResourcesDep, admin: ManagerDep, project_id: str
 ) -> Response:
-    """Close a project."""
+    """Archive a project: its keys stop working, and nothing new starts in it."""
     try:
         async with resources.database.unit_of_work() as work:
             await acts.archive_project(work, admin.actor(request), project_id)
@@ -121,7 +121,7 @@ async def archive_project(
 async def projects_page(
     request: Request, resources: Resources, admin: Admin, refused: ApiError | None = None
 ) -> HTMLResponse:
-    """The list, with what was wrong with the last try."""
+    """The list; with `refused`, why the last change was refused."""
     async with resources.database.unit_of_work() as work:
         found = await projects.page(work, admin.organization_id, include_archived=True)
         usable = await keys.page(work, admin.organization_id)

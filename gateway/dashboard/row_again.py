@@ -17,6 +17,7 @@ from starlette.responses import Response
 from api.batch_errors import StoredObjectMissing
 from api.batch_shapes import CreateBatch, CreateOptions
 from api.errors import Conflict, NotFound
+from batch.files import FileStore
 from batch.intake.arrivals import StoredArrivals, discard
 from batch.intake.create import create
 from batch.intake.upload import BATCH_FILE_EXPIRY_S, Upload, record
@@ -24,8 +25,12 @@ from batch.queue import STAGES
 from batch.states import TERMINAL_ROW
 from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
-from gateway.tenants.actor import Action
+from gateway.dashboard.resources import Resources
+from gateway.tenants.actor import Action, Actor
+from store.models import Batch, File
 from store.repositories import overview, row_browser
+from store.repositories.overview import BatchOverview
+from store.repositories.row_browser import RowDetail
 from store.types import new_id
 
 router = APIRouter(dependencies=[CheckedForm])
@@ -51,9 +56,16 @@ async def run_again(
         found = await overview.one(work, admin.organization_id, batch_id[:64])
         if found is None:
             raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
-        batch = found.batch
-        row = await row_browser.one(work, batch, line_no)
-        file = await overview.file_of(work, batch, batch.input_file_id)
+        row = await row_browser.one(work, found.batch, line_no)
+        file = await overview.file_of(work, found.batch, found.batch.input_file_id)
+    raw = await _read(resources.file_store, file, row, line_no)
+    made = await _make(resources, admin.actor(request), found, line_no, raw)
+    await resources.queue.wake(STAGES)
+    return go_to_batch(request, made.id)
+
+
+async def _read(files: FileStore, file: File | None, row: RowDetail | None, line_no: int) -> bytes:
+    """The line of a row that can be run again."""
     if row is None:
         raise NotFound(f"This batch has no line {line_no:,}.")
     if row.status not in TERMINAL_ROW:
@@ -62,12 +74,16 @@ async def run_again(
     if file is None:
         raise gone
     try:
-        raw = await resources.file_store.read_range(
-            file.storage_key, row.offset_bytes, row.length_bytes
-        )
+        return await files.read_range(file.storage_key, row.offset_bytes, row.length_bytes)
     except StoredObjectMissing:
         raise gone from None
-    actor = admin.actor(request)
+
+
+async def _make(
+    resources: Resources, actor: Actor, found: BatchOverview, line_no: int, raw: bytes
+) -> Batch:
+    """A file of the one line, and a batch over it like the one that it is from."""
+    batch = found.batch
     arrivals = StoredArrivals(resources.database)
     file_id = new_id("file-")
     await arrivals.announce(file_id)
@@ -96,8 +112,7 @@ async def run_again(
         # Without its row in the database the file is lost space.
         await discard(resources.file_store, arrivals, file_id)
         raise
-    await resources.queue.wake(STAGES)
-    return go_to_batch(request, made.id)
+    return made
 
 
 async def _line(raw: bytes) -> AsyncIterator[bytes]:

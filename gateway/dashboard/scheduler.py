@@ -114,13 +114,12 @@ class EngineSteps:
 
     @property
     def target_ms(self) -> float | None:
-        """Its TBT target."""
+        """Its TBT target; none where it reports none."""
         found = self.reading.facts.reported("slo.tbt_s") if self.reading.facts else None
         return 1000 * float(found) if isinstance(found, int | float) else None
 
     @property
     def picture(self) -> StepsPicture:
-        """Its steps, drawn."""
         return draw(self.steps, self.target_ms)
 
     @property
@@ -148,7 +147,7 @@ class EngineSteps:
 
     @property
     def said(self) -> str:
-        """The picture in words."""
+        """The picture in words, for those who do not see it."""
         if not self.steps:
             return "no step yet"
         tokens = [sum(step.tokens[at] for step in self.steps) for at in range(3)]
@@ -159,7 +158,7 @@ class EngineSteps:
 
 @dataclass(frozen=True)
 class SchedulerView:
-    """All engines' schedulers."""
+    """The newest steps of every engine, and its requests by state."""
 
     @property
     def fresh_s(self) -> float:

@@ -154,7 +154,7 @@ class _Submission:
 
 
 def _receivers(choice: str) -> list[str] | None:
-    """Who hears of the end: everybody, nobody, or one endpoint by its id."""
+    """The endpoints to notify: all (None), none, or the one that was chosen."""
     return None if choice == "" else [] if choice == NOBODY else [choice]
 
 

@@ -1,4 +1,4 @@
-"""What an organisation used: by day, by project, key, model and class, beside limits; as CSV."""
+"""An organisation's usage by day, project, key, model and class, with its limits; also as CSV."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Use:
 
     @property
     def used(self) -> str:
-        """How much, in words."""
+        """What is used, in words; a dash where that is not known."""
         return "–" if self.num is None else self._said(self.num)
 
     @property

@@ -64,17 +64,41 @@ EVENT_FIGURES = ("num_completed", "num_failed", "num_stopped")
 
 
 @dataclass(frozen=True)
+class Part:
+    """Rows of a batch that are in one state.
+
+    Attributes:
+        tone: The kind of colour that goes with it.
+        name: The state in words.
+        num: How many rows.
+    """
+
+    tone: str
+    name: str
+    num: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part drawn in the bar of a batch; where it begins and how wide it is, in percent."""
+
+    part: Part
+    begin: float
+    width: float
+
+
+@dataclass(frozen=True)
 class BatchView:
     """One batch as a page shows it; derived figures are properties.
 
     Attributes:
         source: Its row, and who it belongs to.
-        said: What is predicted of it and what it waits for.
+        extension: What is predicted of it and what it waits for.
         retry_id: The batch that runs its unanswered rows again, if there is one.
     """
 
     source: BatchOverview
-    said: BatchExtension
+    extension: BatchExtension
     retry_id: str | None = None
 
     @property
@@ -89,8 +113,8 @@ class BatchView:
     @property
     def label(self) -> str:
         """The status in words; an end with failed rows says so."""
-        said = LABELS.get(self.batch.status, self.batch.status)
-        return f"{said}, {self.num_failed:,} failed" if self._ended_with_failures else said
+        label = LABELS.get(self.batch.status, self.batch.status)
+        return f"{label}, {self.num_failed:,} failed" if self._ended_with_failures else label
 
     @property
     def tone(self) -> str:
@@ -132,28 +156,33 @@ class BatchView:
     def waits_since_s(self) -> float:
         """Seconds in which it could have run, if rows wait for an engine that is there; else 0."""
         begun_at = self.batch.in_progress_at
-        engine_away = self.said.waiting_reason == WaitingReason.ENGINE_UNAVAILABLE
+        engine_away = self.extension.waiting_reason == WaitingReason.ENGINE_UNAVAILABLE
         if begun_at is None or self.paused or engine_away or not self.num_waiting:
             return 0.0
         return (self.source.now - begun_at) / timedelta(seconds=1)
 
     @property
-    def there(self) -> list[tuple[str, str, int]]:
-        """Its rows at engines: tone, state and how many; one part where no engine says which."""
-        there = self.said.at_engine
-        if not self.live or there is None or there.decoding is None:
-            parts = [("run", "at the engine", self.source.num_running if self.live else 0)]
+    def at_engine(self) -> list[Part]:
+        """Its rows at engines by state; one part where no engine reports states."""
+        states = self.extension.at_engine
+        if not self.live or states is None or states.decoding is None:
+            parts = [Part("run", "at the engine", self.source.num_running if self.live else 0)]
         else:
             parts = [
-                ("run", "decoding", there.decoding),
-                ("parked", "parked", there.parked or 0),
-                ("queued", "queued there", there.queued or 0),
+                Part("run", "decoding", states.decoding),
+                Part("parked", "parked", states.parked or 0),
+                Part("queued", "queued there", states.queued or 0),
             ]
-        return [part for part in parts if part[2]]
+        return [part for part in parts if part.num]
+
+    @property
+    def states_at_engine(self) -> list[Part]:
+        """Those parts where they say more than how many rows are there."""
+        return [part for part in self.at_engine if part.name != "at the engine"]
 
     @property
     def num_answered(self) -> int:
-        """Rows that ran to a success or an error, not closed by a cancel or the window."""
+        """Rows that ran to a success or an error, not closed by a cancel or its deadline."""
         return self.num_finished - self.batch.num_stopped
 
     @property
@@ -168,22 +197,19 @@ class BatchView:
         return wording.percent(num, self.batch.num_total)
 
     @property
-    def segments(self) -> list[tuple[str, str, int, float, float]]:
-        """Its rows as parts of one bar: tone, name, how many, where it begins, how wide (percent).
-
-        What is missing to the full width waits.
-        """
+    def segments(self) -> list[Segment]:
+        """Its rows as one bar. Rows that wait are what is missing to the full width."""
         parts = (
-            ("good", "succeeded", self.batch.num_completed),
-            ("bad", "failed", self.num_failed),
-            ("warn", "not run", self.batch.num_stopped),
-            *self.there,
+            Part("good", "succeeded", self.batch.num_completed),
+            Part("bad", "failed", self.num_failed),
+            Part("warn", "not run", self.batch.num_stopped),
+            *self.at_engine,
         )
         found, begin = [], 0.0
-        for tone, name, num in parts:
-            width = 100 * num / max(1, self.batch.num_total)
-            if num > 0:
-                found.append((tone, name, num, round(begin, 2), round(max(0.4, width), 2)))
+        for part in parts:
+            width = 100 * part.num / max(1, self.batch.num_total)
+            if part.num > 0:
+                found.append(Segment(part, round(begin, 2), round(max(0.4, width), 2)))
             begin += width
         return found
 
@@ -197,23 +223,24 @@ class BatchView:
     @property
     def range_left(self) -> str:
         """Between which durations it will probably end; empty where no pace of its own says it."""
-        if self.said.predicted_finish_range is None:
+        if self.extension.predicted_finish_range is None:
             return ""
         now_s = self.source.now.timestamp()
         first, last = (
-            wording.about(max(0.0, end_s - now_s)) for end_s in self.said.predicted_finish_range
+            wording.about(max(0.0, end_s - now_s))
+            for end_s in self.extension.predicted_finish_range
         )
         return f"{first} to {last}" if first != last else ""
 
     @property
-    def window_left_s(self) -> float:
+    def until_deadline_s(self) -> float:
         """Seconds of the completion window that are left."""
         return (self.batch.expires_at - self.source.now) / timedelta(seconds=1)
 
     @property
     def late(self) -> bool:
-        """Whether it is predicted to end after its window."""
-        return self.said.feasible is False
+        """Whether it is predicted to end after its completion window."""
+        return self.extension.feasible is False
 
     @property
     def time_left(self) -> str:
@@ -223,15 +250,15 @@ class BatchView:
         if self.paused:
             return WAITING_WORDS[WaitingReason.PAUSED]
         left = "" if self.left_s is None else f"about {wording.about(self.left_s)} left"
-        if self.said.waiting_reason is not None:
-            waiting = WAITING_WORDS[self.said.waiting_reason]
+        if self.extension.waiting_reason is not None:
+            waiting = WAITING_WORDS[self.extension.waiting_reason]
             return f"{waiting} · {left}" if left else waiting
         return left or "starting"
 
     @property
     def predicted_finish_at(self) -> datetime | None:
         """When the last row is predicted to be done."""
-        finish_s = self.said.predicted_finish_at
+        finish_s = self.extension.predicted_finish_at
         return None if finish_s is None else datetime.fromtimestamp(finish_s, UTC)
 
     @property
@@ -307,7 +334,7 @@ def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:
     if batch.in_progress_at is not None:
         done_at[_chart_s(batch.in_progress_at)] = 0
     # Rows written together have one instant: the last of them says how many were done then.
-    # Those that a cancel or the window closed come last, and were not answered.
+    # Those that a cancel or the deadline closed come last, and were not answered.
     done_at |= {_chart_s(p.at): min(p.num_finished, view.num_answered) for p in points}
     last_at = view.ended_at or (view.source.now if view.live else None)
     if last_at is not None:
@@ -322,7 +349,7 @@ def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:
 
 
 def _actor(event: BatchEvent) -> str:
-    """Who did it; nobody is named where a person did and none was noted."""
+    """Who did it; empty where a person did whose name was not recorded."""
     return event.actor or ("" if event.event in EVENTS_OF_PEOPLE else "coserve")
 
 

@@ -108,7 +108,7 @@ async def disable_endpoint(
 async def enable_endpoint(
     request: Request, resources: ResourcesDep, admin: OperatorDep, endpoint_id: str
 ) -> Response:
-    """Send events there again."""
+    """Enable an endpoint that was disabled; events are sent there again."""
     wanted = UpdateWebhookEndpoint(coserve=EndpointOptions(disabled=False))
     return await _update(request, resources, admin, endpoint_id, wanted)
 

@@ -38,7 +38,7 @@ class EndpointView:
 
     @property
     def health(self) -> str:
-        """How it gets on."""
+        """Its status, as the API names it."""
         return str(EndpointExtension.of(self.source.endpoint).status)
 
     @property
@@ -54,7 +54,7 @@ class EndpointView:
 
     @property
     def events(self) -> str:
-        """What it hears of."""
+        """The events that are sent to it, without their common beginning."""
         return ", ".join(one.removeprefix("batch.") for one in self.source.endpoint.event_types)
 
 
@@ -67,7 +67,7 @@ class DeliveryView:
 
     @property
     def event(self) -> str:
-        """How the batch ended."""
+        """How the batch ended: `completed`, `failed`, `expired` or `cancelled`."""
         return self.delivery.event_type.removeprefix("batch.")
 
     @property

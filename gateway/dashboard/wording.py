@@ -1,4 +1,4 @@
-"""How numbers and instants are said on a page; pure, used as template filters."""
+"""Numbers and instants as a page prints them; pure, used as template filters."""
 
 from __future__ import annotations
 

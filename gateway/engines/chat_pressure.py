@@ -24,7 +24,7 @@ from store.session import Database
 from store.types import new_id
 
 REPORT_S: Final = 0.5
-WINDOW_S: Final = 3.0
+RECENT_S: Final = 3.0
 GAP_SHARE: Final = 0.95
 MAX_SAMPLES: Final = 2000
 
@@ -75,10 +75,10 @@ class AtEngine:
 
     def now(self, now_s: float) -> ChatNow:
         firsts = [
-            *_since(self.firsts, now_s - WINDOW_S),
+            *_since(self.firsts, now_s - RECENT_S),
             *((now_s - one.began_s) / one.ttft_s for one in self.open if one.waits),
         ]
-        gaps = sorted(_since(self.gaps, now_s - WINDOW_S))
+        gaps = sorted(_since(self.gaps, now_s - RECENT_S))
         gap = gaps[int(GAP_SHARE * (len(gaps) - 1))] if gaps else 0.0
         return ChatNow(len(self.open), max([gap, *firsts]))
 

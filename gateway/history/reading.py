@@ -1,4 +1,4 @@
-"""The history of a window as charts need it: a few hundred moments, with percentiles."""
+"""The history of a chart's span: a few hundred moments, with percentiles."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import ANSWERS, ENGINE
+from gateway.history.series import ANSWERS, EngineTime
 from store.repositories import history
 from store.repositories.history import Point
 
 
 @dataclass(frozen=True)
-class Window:
-    """A length of time to look back, and the steps that it is drawn with.
+class ChartSpan:
+    """How far back a chart or a verdict reads, and the steps that it is read in.
 
     Attributes:
         label: What it is called.
-        window_s: Its length.
+        span_s: Its length.
         step_s: Their length, one of the history's.
     """
 
     label: str
-    window_s: int
+    span_s: int
     step_s: int
 
-    def span(self, now_s: float) -> tuple[int, int]:
+    def bounds(self, now_s: float) -> tuple[int, int]:
         """From when until when it is drawn (Unix seconds): whole steps, the last one begun."""
         until_s = (int(now_s) // self.step_s + 1) * self.step_s
-        return until_s - self.window_s, until_s
+        return until_s - self.span_s, until_s
 
 
-WINDOWS: Final[Mapping[str, Window]] = {
-    "15m": Window("15 minutes", 900, 10),
-    "3h": Window("3 hours", 3 * 3600, 60),
-    "24h": Window("24 hours", 86_400, 600),
-    "14d": Window("14 days", 14 * 86_400, 7200),
+CHART_SPANS: Final[Mapping[str, ChartSpan]] = {
+    "15m": ChartSpan("15 minutes", 900, 10),
+    "3h": ChartSpan("3 hours", 3 * 3600, 60),
+    "24h": ChartSpan("24 hours", 86_400, 600),
+    "14d": ChartSpan("14 days", 14 * 86_400, 7200),
 }
-DEFAULT_WINDOW: Final = "15m"
+DEFAULT_SPAN: Final = "15m"
 NOW_S: Final = 60
 """What "now" is made of: the newest so many seconds."""
-RECENT: Final = Window("now", 2 * NOW_S, 10)
+RECENT: Final = ChartSpan("now", 2 * NOW_S, 10)
 """Where they are looked for: a writer may be a little late."""
 
 
@@ -90,20 +90,6 @@ class Latencies:
         return list(accumulate(self.figures[3:]))
 
 
-@dataclass(frozen=True)
-class EngineTime:
-    """What one engine or all did in a point; named figures of `ENGINE`."""
-
-    figures: Sequence[float] = (0.0,) * len(ENGINE)
-
-    def __getattr__(self, name: str) -> float:
-        """A figure by its name."""
-        try:
-            return self.figures[ENGINE.index(name)]
-        except ValueError:
-            raise AttributeError(name) from None
-
-
 @dataclass
 class Moment:
     """Everything known of one point of a chart.
@@ -127,7 +113,7 @@ class Moment:
     @property
     def all_engines(self) -> EngineTime:
         """All engines' figures added up."""
-        return EngineTime(_sum([one.figures for one in self.engines.values()], len(ENGINE)))
+        return _engine_time([*self.engines.values()])
 
     @property
     def covered_s(self) -> float:
@@ -141,7 +127,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class History:
-    """A window, point by point, oldest first."""
+    """A span, point by point, oldest first."""
 
     moments: Sequence[Moment]
 
@@ -152,7 +138,7 @@ class History:
 
     @cached_property
     def whole(self) -> Moment:
-        """The whole window as one point."""
+        """The whole span as one point."""
         return _merged(0, self.moments)
 
     def last(self, seconds: int) -> Moment:
@@ -205,16 +191,16 @@ def marks(history: History) -> list[Mark]:
     return found
 
 
-async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> History:
-    """Some series over a window; points without anything are there too, and hold nothing."""
+async def read(session: AsyncSession, span: ChartSpan, series: Sequence[str]) -> History:
+    """Some series over a span; points without anything are there too, and hold nothing."""
     points = await history.points(
         session,
-        window.step_s,
-        window_s=window.window_s,
+        span.step_s,
+        span_s=span.span_s,
         series=[*series],
         together=[one for one in series if one not in ("engine", ANSWERS)],
     )
-    return history_of(points, window.step_s)
+    return history_of(points, span.step_s)
 
 
 def history_of(points: Iterable[Point], step_s: int) -> History:
@@ -223,7 +209,7 @@ def history_of(points: Iterable[Point], step_s: int) -> History:
     for point in points:
         moment = moments.setdefault(point.at_s, Moment(point.at_s))
         if point.series == "engine":
-            moment.engines[point.subject] = EngineTime(_sum([point.figures], len(ENGINE)))
+            moment.engines[point.subject] = _engine_time([point.figures])
         elif point.series == ANSWERS:
             moment.answers[point.subject] = sum(point.figures)
         else:
@@ -238,19 +224,22 @@ def _merged(at_s: int, moments: Sequence[Moment]) -> Moment:
     merged = Moment(at_s)
     for series in {name for one in moments for name in one.latencies}:
         parts = [one.latencies[series].figures for one in moments if series in one.latencies]
-        merged.latencies[series] = Latencies(_sum(parts, max(map(len, parts))))
+        merged.latencies[series] = Latencies(_sum(parts))
     for url in {url for one in moments for url in one.engines}:
-        shares = [one.engines[url].figures for one in moments if url in one.engines]
-        merged.engines[url] = EngineTime(_sum(shares, len(ENGINE)))
+        shares = [one.engines[url] for one in moments if url in one.engines]
+        merged.engines[url] = _engine_time(shares)
     for one in moments:
         for status, num in one.answers.items():
             merged.answers[status] = merged.answers.get(status, 0.0) + num
     return merged
 
 
-def _sum(parts: Sequence[Sequence[float]], length: int) -> list[float]:
+def _engine_time(parts: Sequence[Sequence[float]]) -> EngineTime:
+    """Figures of `engine` added up, of points that an earlier or a later version wrote too."""
+    return EngineTime(*_sum(parts)[: len(EngineTime._fields)])
+
+
+def _sum(parts: Sequence[Sequence[float]]) -> Sequence[float]:
     if len(parts) == 1:
-        total = [*parts[0]]
-    else:
-        total = [sum(column) for column in zip_longest(*parts, fillvalue=0.0)]
-    return total + [0.0] * (length - len(total))
+        return parts[0]
+    return [sum(column) for column in zip_longest(*parts, fillvalue=0.0)]

@@ -2,14 +2,14 @@
 
 ttft:online  tbt:online  ttft:flex  tbt:flex    a model's streams (`Distribution.figures`)
 beside:ttft  beside:tbt  apart:ttft  apart:tbt  an engine's online requests (likewise)
-engine                                          its counters and sampled gauges (`ENGINE`)
+engine                                          its counters and sampled gauges (`EngineTime`)
 answers                                         responses to prompts, of each HTTP status how many
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import Counter
 
@@ -42,16 +42,35 @@ COUNTERS: Final = {
 }
 """What only grows: its name here -> its place in the report; harvested are flex and offline."""
 
-STOP_S: Final = "stop_s"
-GAUGES: Final = (
-    "asked", "up", "kv_samples", "kv_held", "host_samples", "host_held", "slowdown_samples",
-    "slowdown", "draining", "restarts",
-)  # fmt: skip
-"""Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use. Points of
-earlier versions have the first of them."""
 
-ENGINE: Final = (*COUNTERS, STOP_S, *GAUGES)
-"""The figures of the series `engine`, in order."""
+class EngineTime(NamedTuple):
+    """What an engine did in a point, or all of them: the figures of `engine` in their stored order.
+
+    First what only grows, `COUNTERS` and the seconds of stops. The others are sampled at each
+    write and added up: `kv_held / kv_samples` is the mean share in use. Points of earlier versions
+    have fewer figures.
+    """
+
+    steps: float = 0.0
+    online_tokens: float = 0.0
+    harvested_tokens: float = 0.0
+    flex_tokens: float = 0.0
+    step_s: float = 0.0
+    aborts: float = 0.0
+    drops: float = 0.0
+    stop_s: float = 0.0
+
+    asked: float = 0.0
+    up: float = 0.0
+    kv_samples: float = 0.0
+    kv_held: float = 0.0
+    host_samples: float = 0.0
+    host_held: float = 0.0
+    slowdown_samples: float = 0.0
+    slowdown: float = 0.0
+    draining: float = 0.0
+    restarts: float = 0.0
+
 
 NUM_CUMULATIVE: Final = len(COUNTERS) + 1
 ANSWERS: Final = "answers"
@@ -103,22 +122,23 @@ def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
 def engine_gauges(
     facts: EngineFacts | None, *, up: bool, draining: bool = False, restarted: bool = False
 ) -> list[float]:
-    """The figures of `GAUGES` for one look at an engine."""
+    """What is sampled of an engine at one write: the figures behind those that only grow."""
     kv = host = ratio = None
     if up and facts is not None:
         kv, host, ratio = kv_held(facts), host_held(facts), slowdown(facts)
-    return [
-        1.0,
-        float(up),
-        float(kv is not None),
-        kv or 0.0,
-        float(host is not None),
-        host or 0.0,
-        float(ratio is not None),
-        ratio or 0.0,
-        float(draining),
-        float(restarted),
-    ]
+    sampled = EngineTime(
+        asked=1.0,
+        up=float(up),
+        kv_samples=float(kv is not None),
+        kv_held=kv or 0.0,
+        host_samples=float(host is not None),
+        host_held=host or 0.0,
+        slowdown_samples=float(ratio is not None),
+        slowdown=ratio or 0.0,
+        draining=float(draining),
+        restarts=float(restarted),
+    )
+    return [*sampled[NUM_CUMULATIVE:]]
 
 
 def kv_held(facts: EngineFacts) -> float | None:

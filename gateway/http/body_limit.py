@@ -2,6 +2,8 @@
 
 Prompts may be long: their routes read nothing before the key is known. One of their bodies has a
 limit, and so have all together: many senders that are each within their own could fill the memory.
+A form of the dashboard is short and has few fields: the framework parses it before anybody knows
+who sends it, a byte after the other.
 Bytes count when they have come, not when they are announced, and until the response has ended,
 since the request built from them lives as long. Bodies of all other routes are small. What comes
 compressed is decoded here, and counts as what it becomes.
@@ -32,6 +34,10 @@ from gateway.http.refusal import LingeringResponse
 UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
 _PART_PATH = re.compile(r"(/v1)?/uploads/[^/]+/parts")
 SMALL_BODY_BYTES = 128 * 1024
+FORM_BYTES = 16 * 1024
+FORM_FIELDS = 256
+_FORM = b"application/x-www-form-urlencoded"
+_PARTED_FORM = b"multipart/"
 
 
 class BodyLimits:
@@ -60,18 +66,34 @@ class BodyLimits:
             return UploadedBody(receive)
         with_prompt = path in self._prompt_paths
         limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
-        body = scope["state"]["body"] = CountedBody(self, receive, limit, is_held=with_prompt)
+        is_form = not with_prompt and _media_type(scope).startswith(_FORM)
+        body = CountedBody(
+            self, receive, min(limit, FORM_BYTES) if is_form else limit, is_held=with_prompt,
+            is_form=is_form,
+        )  # fmt: skip
+        scope["state"]["body"] = body
         return body
 
 
 class CountedBody:
     """One body as it comes; `release` it once its response has ended."""
 
-    __slots__ = ("_decoder", "_is_held", "_limit_bytes", "_limits", "_num_bytes", "_receive")
+    __slots__ = (
+        "_decoder", "_is_form", "_is_held", "_limit_bytes", "_limits", "_num_bytes", "_num_fields",
+        "_receive",
+    )  # fmt: skip
 
     def __init__(
-        self, limits: BodyLimits, receive: Receive, limit_bytes: int, *, is_held: bool
+        self,
+        limits: BodyLimits,
+        receive: Receive,
+        limit_bytes: int,
+        *,
+        is_held: bool,
+        is_form: bool = False,
     ) -> None:
+        self._is_form = is_form
+        self._num_fields = 0
         self._limits = limits
         self._receive = receive
         self._limit_bytes = limit_bytes
@@ -83,6 +105,8 @@ class CountedBody:
         """The response to a body that announces too much, or a coding that is not read."""
         announced = _content_length(scope)
         try:
+            if _has_body(scope) and _media_type(scope).startswith(_PARTED_FORM):
+                raise UnsupportedMediaType("Only uploads are forms in parts.")
             if announced is not None and announced < 0:
                 raise InvalidRequest("The Content-Length header is not a number.")
             if announced is not None and announced > self._limit_bytes:
@@ -107,6 +131,10 @@ class CountedBody:
                 message = await self._decoded(self._decoder, message)
             else:
                 self._count(len(message.get("body", b"")))
+            if self._is_form:
+                self._num_fields += message.get("body", b"").count(b"&")
+                if self._num_fields >= FORM_FIELDS:
+                    raise InvalidRequest(f"The form may have {FORM_FIELDS} fields at most.")
         return message
 
     async def _decoded(self, decoder: Decoder, message: Message) -> Message:
@@ -162,6 +190,21 @@ class UploadedBody:
 
     def release(self) -> None:
         """Nothing of it is counted here."""
+
+
+def _media_type(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            return bytes(value).strip().lower()
+    return b""
+
+
+def _has_body(scope: Scope) -> bool:
+    """Some clients name a type where they send nothing."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        for name, value in scope["headers"]
+    )
 
 
 def _content_length(scope: Scope) -> int | None:

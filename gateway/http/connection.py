@@ -40,6 +40,7 @@ from api.errors import (
 from api.json_output import dump
 from gateway.http.disconnect import WHEN_GONE
 from gateway.http.per_address_limits import ConnectionCount
+from gateway.http.reading import PIECE_BYTES, ReadingTurns
 from gateway.http.transport import HeadWithBody
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -51,12 +52,15 @@ MIN_BODY_RATE: Final = 1024
 UNSENT_BYTES: Final = 128 * 1024
 """What the kernel may hold of an answer before it has sent it; more waits in its source."""
 
+_NOTHING: Final = memoryview(b"")
 _LINGER_S = 2.0
 _TCP_NOTSENT_LOWAT = 25
 _HEAD_TOO_LARGE = HeadTooLarge(
     f"The request's head may have {MAX_HEADERS} headers and {MAX_HEAD_BYTES:,} bytes at most."
 )
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=-]*(:[0-9]*)?|\[[0-9A-Fa-f:.]+\](:[0-9]*)?")
+_WHOLE_TARGET: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+"""A target that names a host by itself."""
 _HOST_UNCLEAR = InvalidRequest("The request must name one host, once.", code="invalid_http")
 _TARGET_TOO_LONG = TargetTooLong(f"The URL may have {MAX_TARGET_BYTES:,} bytes at most.")
 
@@ -68,6 +72,7 @@ class ConnectionLimits:
     Attributes:
         per_address: Counts them by the address they come from.
         on_cut: Called with one word whenever a connection is refused or ended for its behaviour.
+        reading: When what has come of them is parsed.
     """
 
     head_s: float = 10.0
@@ -76,6 +81,7 @@ class ConnectionLimits:
     max_connections: int = 4096
     per_address: ConnectionCount = field(default_factory=lambda: ConnectionCount(4096))
     on_cut: Callable[[str], None] = field(default=lambda _: None)
+    reading: ReadingTurns = field(default_factory=ReadingTurns)
 
 
 class _Refused(Exception):
@@ -94,9 +100,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         whole = HeadWithBody(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, whole))
+        self._source = whole
+        self._unread = _NOTHING
+        self._is_waiting = False
+        self._num_plain = 0
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
-        self._begun = self._in_body = self._has_host = False
+        self._begun = self._in_body = False
+        self._host: bytes | None = None
         self._body_from = self._heard_at = self._inspected_at = self.loop.time()
         self._num_body = 0
         self._stalled_at: float | None = None
@@ -139,16 +150,53 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._head_due == inf and self._idle:
             # The next request on a kept connection; perhaps only an empty line before it.
             self._head_due = self.loop.time() + self.limits.head_s
-        self._num_raw += len(data)
-        super().data_received(data)
+        self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Have what has come parsed, a piece at a time, unless that is being done."""
+        if self._unread and not self._is_waiting:
+            self._is_waiting = True
+            self.limits.reading.run(self._address, self._parse_piece)
+        self._source.hold(is_held=bool(self._unread))
+
+    def _parse_piece(self) -> bool:
+        """Parse a piece; whether another may follow at once.
+
+        None does before the requests are answered that wait for the one ahead of them: each is
+        work, and what is made of it is kept.
+        """
+        if not self.pipeline and not self._gone:
+            length = max(self._num_plain, PIECE_BYTES)
+            piece, self._unread = self._unread[:length], self._unread[length:]
+            self._feed(piece)
+        if self._gone or self._dropping or self.transport.is_closing():
+            self._unread = _NOTHING
+        self._is_waiting = bool(self._unread) and not self.pipeline
+        if not self._is_waiting:
+            self._source.hold(is_held=bool(self._unread))
+        return self._is_waiting
+
+    def _feed(self, piece: memoryview) -> None:
+        if self._dropping or self.transport.is_closing():
+            return
+        self._num_raw += len(piece)
+        super().data_received(cast(bytes, piece))  # the parser takes any buffer
         if self._head_due < inf and self._num_raw > MAX_HEAD_BYTES and not self._dropping:
             self._refuse(_HEAD_TOO_LARGE, "head")
+
+    def on_response_complete(self) -> None:
+        """The next request of those that wait is served, and what follows them is parsed."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._read_on()
 
     def on_message_begin(self) -> None:
         """A request's first byte; the limit of its head counts from here."""
         super().on_message_begin()
         self._head_due = self.loop.time() + self.limits.head_s
-        self._num_head, self._begun, self._has_host = 0, True, False
+        self._num_head, self._begun, self._host = 0, True, None
+        self._num_plain = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
@@ -161,14 +209,21 @@ class GuardedProtocol(HttpToolsProtocol):
         self._num_head += len(name) + len(value)
         if len(name) == 4 and name.lower() == b"host":
             # A proxy may go by another one of several than we do.
-            if self._has_host or not _HOST.fullmatch(value):
+            if self._host is not None or not _HOST.fullmatch(value):
                 self._stop(_HOST_UNCLEAR)
-            self._has_host = True
+            self._host = value
+        elif len(name) == 14 and name.lower() == b"content-length" and value.isdigit():
+            self._num_plain = int(value)
         if len(self.headers) > MAX_HEADERS or self._num_head > MAX_HEAD_BYTES:
             self._stop(_HEAD_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """The head is complete: the request is served from here on."""
+        whole = _WHOLE_TARGET.match(self.url)
+        if (whole and whole[1].lower() != (self._host or b"").lower()) or (
+            self._host is None and self.parser.get_http_version() == "1.1"
+        ):
+            self._stop(_HOST_UNCLEAR)
         self._head_due = inf
         self._num_raw = self._num_body = 0
         self._begun, self._in_body = False, True
@@ -179,11 +234,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._num_body += len(body)
+        self._num_plain = max(0, self._num_plain - len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        self._num_raw = 0
+        self._num_raw = self._num_plain = 0
         if self._idle:
             # Answered before it was read: uvicorn's limit of idle time does not count any more.
             self._head_due = self.loop.time() + self.limits.head_s
@@ -215,7 +271,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stalled_at = now
         if self._stalled_at is not None and now - self._stalled_at > self.limits.write_s:
             self._cut("reading")
-        elif self._head_due < now and self.flow.read_paused:
+        elif self._head_due < now and self._is_ours_to_read:
             # Pipelined: it is we who do not read on before the request ahead of it is answered.
             self._head_due = now + self.limits.head_s
         elif self._head_due < now:
@@ -225,8 +281,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._inspected_at = now
 
     def _inspect_body(self, now: float) -> None:
-        if self.flow.read_paused:
-            # It is we who do not read.
+        if self._is_ours_to_read:
             self._body_from += now - self._inspected_at
             self._heard_at = now
             return
@@ -234,6 +289,11 @@ class GuardedProtocol(HttpToolsProtocol):
         slow = took_s > self.limits.body_s and self._num_body < MIN_BODY_RATE * took_s
         if slow or now - self._heard_at > self.limits.body_s:
             self._late("body", answer=True)
+
+    @property
+    def _is_ours_to_read(self) -> bool:
+        """It is we who do not read on."""
+        return bool(self.flow.read_paused or self._unread)
 
     @property
     def _idle(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,7 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from api.batch_errors import StorageFull
+from api.batch_errors import StorageFull, StorageUnavailable
 from api.errors import (
     ApiError,
     AuthenticationFailed,
@@ -20,11 +20,13 @@ from api.errors import (
     MethodNotAllowed,
     Overloaded,
     PermissionDenied,
+    UnsupportedMediaType,
     error_body,
 )
 from api.json_output import dump
 from api.refused_fields import unknown_field
-from batch.storage import FILES
+from api.rules import wrong, wrong_type
+from batch.storage import FILES, FILES_AWAY
 from gateway.http.unknown_urls import unknown_url, why_not_allowed
 from store.failures import is_full, why_away
 
@@ -41,16 +43,37 @@ def error_response(error: ApiError) -> Response:
     )
 
 
-async def _on_api_error(request: Request, error: Exception) -> Response:
+def noted_response(request: Request, error: ApiError) -> Response:
+    """The same; what it says of the file store is noted for whoever asks for its state."""
     if isinstance(error, StorageFull):
         request.app.state.storage.note(FILES)
-    return error_response(cast(ApiError, error))
+    elif isinstance(error, StorageUnavailable):
+        request.app.state.storage.note(FILES_AWAY)
+    return error_response(error)
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    return noted_response(request, cast(ApiError, error))
+
+
+def met_while_reading(error: Exception) -> Exception:
+    """The error of ours that the framework met while it read the body, else `error` itself.
+
+    The framework keeps its error in a frame that the tracebacks of both lead to: a circle with the
+    whole request in it, which the collector would stop every stream to find. So they go.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ApiError):
+        return error
+    error.__traceback__ = cause.__traceback__ = None
+    return cause
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
+    met = met_while_reading(error)
+    if isinstance(met, ApiError):
+        return noted_response(request, met)
     error = cast(HTTPException, error)
-    if isinstance(error.__cause__, ApiError):  # met while the framework read the body
-        return error_response(error.__cause__)
     known: ApiError
     match error.status_code:
         case 404:
@@ -75,10 +98,13 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 async def _on_validation_error(_: Request, error: Exception) -> Response:
     first = cast(RequestValidationError, error).errors()[0]
     place, *path = [str(part) for part in first["loc"]]
-    if first["type"] == "json_invalid":
-        return error_response(InvalidRequest("The body is not valid JSON.", code="invalid_json"))
     param = ".".join(path) or (None if place == "body" else place)
-    if first["type"] == "missing" and param:
+    if param is None and first["type"] == "missing":
+        empty = InvalidRequest("The body is empty: JSON is expected.", code="invalid_json")
+        return error_response(empty)
+    if param is None and first["type"] == "model_attributes_type":  # it was not even read as JSON
+        return error_response(UnsupportedMediaType("The body must be application/json."))
+    if first["type"] == "missing":
         missing = InvalidRequest(
             f"Missing required parameter: '{param}'.",
             param=param,
@@ -87,9 +113,29 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
         return error_response(missing)
     if first["type"] == "extra_forbidden":
         return error_response(unknown_field(param or "", ()))
+    if expected := _EXPECTED.get(first["type"]):
+        return error_response(wrong_type(str(param), expected))
     # pydantic's message describes the rule; its `input` would repeat the value.
-    message = f"Invalid value for '{param}': {first['msg']}." if param else f"{first['msg']}."
-    return error_response(InvalidRequest(message, param=param, code="invalid_value"))
+    rule = first["msg"].replace("Input should ", "must ").replace("Value error, ", "")
+    return error_response(wrong(str(param), rule))
+
+
+_EXPECTED: Final = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_parsing_size": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "a boolean",
+    "bool_parsing": "a boolean",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+"""What pydantic calls a wrong type, and what is expected."""
 
 
 async def _on_database_lost(_: Request, error: Exception) -> Response:

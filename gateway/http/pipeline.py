@@ -7,6 +7,7 @@
     last resort         what nobody expected: a plain 500, the stack in the log only
     CORS                for pages of other origins
     path                `/v1/models/` is `/v1/models`, without a redirect (row T-01)
+    head                what of it is parsed further (`check_head`)
     body                how long it may be (`BodyLimits`)
     errors              in the one envelope, by the app's handlers
 
@@ -36,6 +37,7 @@ from gateway.auth.keys import KeyRing
 from gateway.http.access_log import AccessLog, route_of
 from gateway.http.body_limit import BodyLimits
 from gateway.http.error_handlers import error_response
+from gateway.http.heads import check_head
 from service import log_lines, tracing
 from service.loop_turns import REQUEST, LoopTurns
 
@@ -121,6 +123,7 @@ class Pipeline:
             scope["path"] = path[:-1]
         body = self._bodies.of(scope, receive)
         try:
+            check_head(scope)
             response = body.refusal(scope)
             if response is None:
                 await self._app(scope, body.receive, send)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import orjson
 from fastapi import Request
 
 from api.chat_request import check_chat
 from api.completion_request import check_completion
 from api.embedding_request import check_embedding
 from api.errors import InvalidRequest, UnsupportedMediaType
-from api.json_shape import check_shape
+from api.json_input import read_object
 from api.mapped_fields import mapped
 from api.responses.request import check_response
 from engine_adapter.client.base import (
@@ -71,14 +70,7 @@ def checked_body(raw: bytes, path: str | None = None) -> dict[str, Any]:
     Raises:
         InvalidRequest: It is not JSON, not an object, too complex, or does not pass the checks.
     """
-    check_shape(raw)
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
-    made: dict[str, Any] = body
+    made = read_object(raw)
     if path is not None:
         made = mapped(path, made)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from starlette.responses import Response
@@ -11,13 +12,14 @@ from api.chunks import DONE_EVENT, ChunkWriter, StreamHead, error_event
 from api.completion_request import only_sampled
 from api.engine_errors import schema_param, tool_params
 from api.errors import ApiError
-from api.json_output import dump
+from api.json_output import dump, dump_long, let_go_of_lists
 from api.replies import public_id
 from api.tool_calls import offer_of
 from api.usage import TokenUsage
 from engine_adapter.client.base import EMBEDDINGS_PATH, EngineClient, EngineReply
-from engine_adapter.client.choices import complete_choices
+from engine_adapter.client.choices import ONLINE_AT_ONCE, complete_choices
 from engine_adapter.client.embedding import embed
+from engine_adapter.client.long_answers import aside
 from gateway.http.streaming_list import dumped
 from gateway.prompts.prompt import Prompt
 
@@ -102,7 +104,7 @@ class CompletionForm:
             reply = await embed(client, prompt.choices[0].call)
         else:
             # All at once: each has its place (`FairRoom`).
-            reply = await complete_choices(client, prompt.choices, len(prompt.choices))
+            reply = await complete_choices(client, prompt.choices, ONLINE_AT_ONCE)
         if not reply.ok:
             return failed(reply)
         body = reply.body
@@ -110,7 +112,7 @@ class CompletionForm:
             body = {**body, "created": created}
         if prompt.service_tier is not None:
             body["service_tier"] = prompt.service_tier
-        return Response(await _json_of(body), media_type=JSON)
+        return Response(await _json_of(body, is_long=reply.is_long), media_type=JSON)
 
     def streamed(self, prompt: Prompt, created: int) -> StreamForm:
         return ChunkForm(prompt, created)
@@ -155,10 +157,18 @@ class ChunkForm:
 COMPLETIONS: Final = CompletionForm()
 
 
-async def _json_of(body: Mapping[str, Any]) -> bytes:
+def dumped_at_last(body: Mapping[str, Any]) -> bytes:
+    """A long body as JSON; nobody needs it any more."""
+    made = dump_long(body)
+    let_go_of_lists(body)
+    return made
+
+
+async def _json_of(body: Mapping[str, Any], *, is_long: bool) -> bytes:
     """A body as JSON; the vectors of embeddings in slices, of which there may be thousands."""
     if body["object"] != "list":
-        return dump(body)
+        made = dumped_at_last if is_long else dump
+        return await aside(partial(made, body), is_long=is_long)
     items = await dumped(body["data"], dump)
     head = dump({**body, "data": []})
     return head.replace(b'"data":[]', b'"data":[' + b",".join(items) + b"]", 1)

@@ -26,7 +26,8 @@ from api.engine_errors import ENGINE_LOST, aborted
 from api.errors import ApiError, EngineUnavailable
 from api.usage import TokenUsage
 from engine_adapter.client.base import EngineClient
-from engine_adapter.client.choices import Choice
+from engine_adapter.client.choices import ONLINE_AT_ONCE, Choice
+from engine_adapter.client.long_answers import BRIEF_BYTES, aside
 from engine_adapter.client.request_class import class_label
 from engine_adapter.client.shortening import streamed
 from gateway.observability.latency_metrics import targets_of
@@ -184,9 +185,10 @@ class StreamedAnswer:
         try:
             if len(pairs) == 1:
                 return await self._pump(client, *pairs[0])
+            places = asyncio.Semaphore(ONLINE_AT_ONCE)
             async with asyncio.TaskGroup() as group:
                 for choice, writer in pairs:
-                    group.create_task(self._pump_and_send(client, choice, writer))
+                    group.create_task(self._pump_and_send(client, choice, writer, places))
         except StreamFailed as failed:
             return failed.error
         except ApiError as error:
@@ -196,9 +198,14 @@ class StreamedAnswer:
         return b""
 
     async def _pump_and_send(
-        self, client: EngineClient, choice: Choice, writer: StreamWriter
+        self,
+        client: EngineClient,
+        choice: Choice,
+        writer: StreamWriter,
+        places: asyncio.Semaphore,
     ) -> None:
-        last = await self._pump(client, choice, writer)
+        async with places:
+            last = await self._pump(client, choice, writer)
         if last:
             await self._events.send(last)
 
@@ -213,7 +220,8 @@ class StreamedAnswer:
                 self._failover.begun = True
                 self._heard_at = now = time.monotonic()
                 events = frame.events
-                out = feed(events[0]) if len(events) == 1 else await self._fed(feed, events)
+                is_brief = len(events) == 1 and len(events[0]) <= BRIEF_BYTES
+                out = feed(events[0]) if is_brief else await self._fed(feed, events)
                 if out and not self._first_sent:
                     self._note_first()
                 if writer.num_texts > num_texts:
@@ -240,8 +248,9 @@ class StreamedAnswer:
     async def _fed(self, feed: Callable[[bytes], bytes], events: Sequence[bytes]) -> bytes:
         """What several events become; what those before a failure became is sent."""
         made: list[bytes] = []
+        is_long = sum(map(len, events)) > BRIEF_BYTES
         try:
-            made.extend(map(feed, events))
+            await aside(lambda: made.extend(map(feed, events)), is_long=is_long)
         except StreamFailed:
             if self._events.started:
                 await self._events.send(b"".join(made))

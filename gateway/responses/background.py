@@ -27,14 +27,15 @@ from batch.intake.arrivals import StoredArrivals, discard
 from batch.queue import DISPATCH, Queue
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.estimate import answer_tokens
+from engine_adapter.client.long_answers import BRIEF_BYTES, aside
 from engine_adapter.client.rid import new_rid
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
+from gateway.followers import POLL_INTERVAL_S, Followers
 from gateway.http.parsing import let_go, let_go_of
 from gateway.prompts.admission import Admission
 from gateway.prompts.forms import JSON
 from gateway.prompts.serving import parts_of
-from gateway.responses.followers import POLL_INTERVAL_S, Followers
 from gateway.responses.form import now
 from gateway.responses.shelf import Context, ResponseStore
 from service.clock import Clock
@@ -132,12 +133,27 @@ async def read_seen(session: AsyncSession, project_id: str, response_id: str) ->
     if stored is None:
         return None
     # Cheap for the usual one, which has ended: only the others are read anew.
-    body = orjson.loads(stored.body)
-    if body["status"] in TERMINAL:
+    is_long = len(stored.body) > BRIEF_BYTES
+    if await aside(partial(_status_of, stored.body), is_long=is_long) in TERMINAL:
         return Seen(stored.body, is_over=True)
     begun = await responses.has_begun(session, project_id, response_id)
-    told = {**body, "status": "in_progress" if begun else "queued"}
-    return Seen(dump(told), is_over=False)
+    status = "in_progress" if begun else "queued"
+    told = await aside(partial(_told_as, stored.body, status), is_long=is_long)
+    return Seen(told, is_over=False)
+
+
+def _status_of(body: bytes) -> str:
+    return str(orjson.loads(body)["status"])
+
+
+def _told_as(body: bytes, status: str) -> bytes:
+    return dump({**orjson.loads(body), "status": status})
+
+
+def _events_from(body: bytes, first: int) -> tuple[bytes, int]:
+    """The events of a response from a number on, and the number after them."""
+    events = [e for e in retold(orjson.loads(body)) if e["sequence_number"] >= first]
+    return event_bytes(events), events[-1]["sequence_number"] + 1 if events else first
 
 
 def followed(
@@ -182,23 +198,20 @@ async def _follow(
         followers.following(principal.project_id, response_id, read) as followed,
     ):
         while not key_ended:
-            events: list[dict[str, Any]] = []
-            is_over = False
+            events, is_over = b"", False
             if followed.version != known:
                 known = followed.version
                 seen = await followed.seen()
                 if seen is None:
                     return  # deleted
                 is_over = seen.is_over
-                events = [
-                    event
-                    for event in retold(orjson.loads(seen.body))
-                    if event["sequence_number"] >= first
-                ]
+                events, first = await aside(
+                    partial(_events_from, seen.body, first),
+                    is_long=len(seen.body) > BRIEF_BYTES,
+                )
             if events:
-                first = events[-1]["sequence_number"] + 1
                 said_at_s = clock.monotonic()
-                yield event_bytes(events)
+                yield events
             elif clock.monotonic() >= said_at_s + keep_alive_s:
                 said_at_s = clock.monotonic()
                 yield b": keep-alive\n\n"

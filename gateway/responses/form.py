@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from api.errors import ApiError, Overloaded
-from api.json_output import dump
+from api.json_output import dump, let_go_of_lists
 from api.responses.request import renamed, truncates
 from api.responses.resource import ResponseDraft
 from api.responses.writer import ResponseWriter
 from api.tool_calls import offer_of
 from engine_adapter.client.base import EngineCall, EngineClient
+from engine_adapter.client.long_answers import aside
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
-from gateway.prompts.forms import JSON, StreamForm, StreamWriter, failed
+from gateway.prompts.forms import JSON, StreamForm, StreamWriter, dumped_at_last, failed
 from gateway.prompts.prompt import Prompt
+from gateway.responses.shelf import FEW_TOKENS
 from service.clock import Clock
 
 Keep = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -39,11 +42,21 @@ class ResponseForm:
         (choice,) = prompt.choices
         reply = await answered(client, choice.call)
         draft = self._draft(choice.call, created)
-        response = response_body(draft, reply, now(self._clock))
+        ended_at = now(self._clock)
+
+        def made() -> dict[str, Any]:
+            response = response_body(draft, reply, ended_at)
+            if reply.is_long:
+                let_go_of_lists(reply.body)
+            return response
+
+        response = await aside(made, is_long=reply.is_long)
         if not reply.ok:
             return failed(replace(reply, body=response))
         await self._keep(response)
-        return Response(dump(response), media_type=JSON)
+        dumped = dumped_at_last if reply.is_long else dump
+        raw = await aside(partial(dumped, response), is_long=reply.is_long)
+        return Response(raw, media_type=JSON)
 
     def streamed(self, prompt: Prompt, created: int) -> StreamForm:
         (choice,) = prompt.choices
@@ -73,7 +86,10 @@ class EventForm:
 
     async def end(self) -> bytes:
         """The open item's end, and the response: it is stored when its last event leaves."""
-        last, response = self._writer.end(now(self._clock))
+        ended_at, tokens = now(self._clock), self._writer.usage.completion_tokens
+        last, response = await aside(
+            partial(self._writer.end, ended_at), is_long=tokens > FEW_TOKENS
+        )
         await self._keep(response)
         return last
 

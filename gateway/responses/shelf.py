@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import may_be_id
 from api.errors import InvalidRequest, NotFound, Overloaded
-from api.json_output import dump
+from api.json_output import dump, dump_long
 from api.responses.items import Item, is_reference, listed, packed, unpacked
 from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
@@ -32,6 +32,9 @@ MAX_HISTORY: Final = Size(num_items=20_000, num_bytes=16 * 1024 * 1024)
 
 FEW_ITEMS: Final = 200
 """So many are read, and made messages, where they are; more beside the event loop."""
+
+FEW_TOKENS: Final = 200
+"""An answer of so many is written where it is; with log probabilities, two kilobytes each."""
 
 T = TypeVar("T")
 
@@ -132,7 +135,7 @@ class ResponseStore:
                     if conversation is not None:  # else it was deleted while this was made
                         kept = await self._aside(
                             partial(packed, [*context.own, *response["output"]]),
-                            is_large=context.is_large,
+                            is_large=context.is_large or _is_long(response),
                         )
                         await conversations.append(session, conversation, kept, self._lifetime)
         except AWAY as error:
@@ -145,7 +148,8 @@ class ResponseStore:
         self, session: AsyncSession, context: Context, response: Mapping[str, Any]
     ) -> None:
         """Store a response alone, in the caller's transaction."""
-        row = await self._aside(partial(_row, context.own, response), is_large=context.is_large)
+        is_large = context.is_large or _is_long(response)
+        row = await self._aside(partial(_row, context.own, response), is_large=is_large)
         await responses.add(session, self._project_id, row, self._lifetime)
 
     async def _aside(self, work: Callable[[], T], *, is_large: bool) -> T:
@@ -210,6 +214,11 @@ def is_large(size: Size) -> bool:
     return size.num_items > FEW_ITEMS or size.num_bytes > BRIEF_BYTES
 
 
+def _is_long(response: Mapping[str, Any]) -> bool:
+    """Whether writing an answer, which may have log probabilities, takes long."""
+    return ((response.get("usage") or {}).get("output_tokens") or 0) > FEW_TOKENS
+
+
 def _own_of(given: str | Sequence[Item]) -> _Own:
     """The items of an input."""
     own = listed(given, new_rid())
@@ -263,7 +272,7 @@ def _row(own: Sequence[Item], response: Mapping[str, Any]) -> NewResponse:
     return NewResponse(
         id=response["id"],
         previous_response_id=response["previous_response_id"],
-        body=dump(response),
+        body=dump_long(response),
         input_items=dump(own),
         item_ids=[one for one in ids if "\0" not in one],
     )

@@ -8,8 +8,9 @@ from api.batch_shapes import BatchCheck, BatchFault, BatchFaults, CheckBatch
 from batch.intake.create import check_endpoint, find_input
 from gateway.batch_checks import dry_run
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.http.json_route import JsonRoute
 
-router = APIRouter(tags=["batches"])
+router = APIRouter(tags=["batches"], route_class=JsonRoute)
 
 
 @router.post("/batches/check")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, Header, Query, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.datastructures import State
 from starlette.responses import Response, StreamingResponse
 
 from api.batch_errors import BatchNotFound
@@ -18,6 +20,7 @@ from batch.finish.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.dependencies import ClockDep, DatabaseDep, PrincipalDep
+from gateway.followers import Followers
 from service.clock import Clock
 
 router = APIRouter(tags=["batches"])
@@ -69,6 +72,7 @@ async def stream_results(  # noqa: PLR0913
 ) -> StreamingResponse:
     """Result lines as server-sent events while they come, to the end of the batch."""
     _check_id(batch_id)
+    cast(Followers[None], request.app.state.feeds).check(principal.project_id)
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 9:
             raise InvalidRequest("last-event-id must be the id of an event of this feed.")
@@ -80,30 +84,50 @@ async def stream_results(  # noqa: PLR0913
         )
     state = request.app.state
     ended = asyncio.Event()
-    pages = result_feed.follow(
-        database,
-        clock,
-        principal.project_id,
-        batch_id,
-        offset=offset,
-        kind=kind,
-        stopping=lambda: ended.is_set() or bool(getattr(state, "stopping", False)),
-    )
-    keys = cast(KeyRing, state.keys)
+
+    def feed(version: Callable[[], int | None]) -> AsyncIterator[bytes]:
+        pages = result_feed.follow(
+            database,
+            clock,
+            principal.project_id,
+            batch_id,
+            offset=offset,
+            kind=kind,
+            version=version,
+        )
+        return _events(pages, clock)
+
     return StreamingResponse(
-        _while_usable(keys, principal, ended, _events(pages, clock)),
+        _followed(state, principal, batch_id, ended, feed),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
-async def _while_usable(
-    keys: KeyRing, principal: Principal, ended: asyncio.Event, events: AsyncIterator[bytes]
+async def _followed(
+    state: State,
+    principal: Principal,
+    batch_id: str,
+    ended: asyncio.Event,
+    feed: Callable[[Callable[[], int | None]], AsyncIterator[bytes]],
 ) -> AsyncIterator[bytes]:
     """The feed ends without `done` when its key does: asking again is then a 401."""
-    with keys.watched(principal, ended.set):
-        async for event in events:
+    keys, feeds = cast(KeyRing, state.keys), cast(Followers[None], state.feeds)
+
+    def version() -> int | None:
+        is_over = ended.is_set() or getattr(state, "stopping", False)
+        return None if is_over else followed.version
+
+    with (
+        keys.watched(principal, ended.set),
+        feeds.following(principal.project_id, batch_id, _nothing) as followed,
+    ):
+        async for event in feed(version):
             yield event
+
+
+async def _nothing(_: AsyncSession) -> None:
+    """Each feed reads its own lines."""
 
 
 async def _events(pages: AsyncIterator[ResultPage], clock: Clock) -> AsyncIterator[bytes]:

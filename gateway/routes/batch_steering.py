@@ -17,9 +17,10 @@ from gateway.dependencies import (
     QueueDep,
     SettingsDep,
 )
+from gateway.http.json_route import JsonRoute
 from gateway.tenants.actor import Action
 
-router = APIRouter(tags=["batches"])
+router = APIRouter(tags=["batches"], route_class=JsonRoute)
 
 
 @router.post("/batches/{batch_id}/pause")

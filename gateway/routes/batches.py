@@ -23,11 +23,12 @@ from gateway.dependencies import (
     QueueDep,
     ReadingsDep,
 )
+from gateway.http.json_route import JsonRoute
 from gateway.http.streaming_list import ListResponse, dumped
 from gateway.tenants.actor import Action
 from store.repositories import batch as batches
 
-router = APIRouter(tags=["batches"])
+router = APIRouter(tags=["batches"], route_class=JsonRoute)
 
 
 @router.post("/batches")

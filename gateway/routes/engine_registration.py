@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from api.errors import AuthenticationFailed, PermissionDenied
 from engine_adapter.client.engine_address import EngineAddress
 from gateway.dependencies import DatabaseDep, SettingsDep
+from gateway.http.json_route import JsonRoute
 from store.repositories import engine as engines
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=JsonRoute)
 
 
 class Word(BaseModel):

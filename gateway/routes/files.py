@@ -25,7 +25,7 @@ from gateway.dependencies import (
     PrincipalDep,
     ReadingsDep,
 )
-from gateway.http.error_handlers import error_response
+from gateway.http.error_handlers import noted_response
 from gateway.http.multipart import MultipartForm
 from gateway.http.ranges import content_disposition, read_range
 from gateway.http.refusal import LingeringResponse
@@ -84,7 +84,7 @@ async def create_file(
     except ClientDisconnect:
         raise InvalidUpload("The upload was interrupted.") from None
     except ApiError as refused:
-        return LingeringResponse(error_response(refused), request)
+        return LingeringResponse(noted_response(request, refused), request)
     try:
         async with database.unit_of_work() as session:
             file = await idempotency.record_file(session, received, principal.project_id, key=key)

@@ -18,20 +18,23 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import State
 from starlette.responses import RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
-from gateway.dependencies import DatabaseDep, EnginesDep, LoopsDep, RegistryDep, StorageDep
+from gateway.dependencies import EnginesDep, LoopsDep, StorageDep
 from gateway.http.json_response import JsonResponse
 from gateway.verdict.judge import STAGE_LATE_S, judge
 from gateway.verdict.reading import facts_of
 from service.broker import why_refused
+from service.shared_poll import SharedPoll
 from store.failures import why_away
 from store.repositories import overdue
 from store.repositories import stage as stages
@@ -41,6 +44,9 @@ router = APIRouter(tags=["health"])
 logger = logging.getLogger(__name__)
 
 _PROBE_S = 3.0
+STATUS_S = 0.1
+"""Looks are so far apart; whoever asks in between waits for the next."""
+
 STAGE_OVERDUE_S = STAGE_LATE_S
 """Of a batch that wants a worker. Thousands of small batches of one project may cause it too."""
 
@@ -112,26 +118,29 @@ async def readyz(
 
 
 @router.get("/statusz")
-async def statusz(
-    request: Request,
-    database: DatabaseDep,
-    engines: EnginesDep,
-    registry: RegistryDep,
-    storage: StorageDep,
-    loops: LoopsDep,
-) -> JsonResponse:
+async def statusz(request: Request) -> JsonResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
 
     `verdict` says what the dashboard's overview says, without the names of tenants. `degraded`
     with 200: all answer, and requests or batches suffer all the same.
     """
+    state = request.app.state
+    shared = state.polls.setdefault("status", SharedPoll(partial(_status, state), every_s=STATUS_S))
+    body, status_code = await shared.joined()
+    return JsonResponse(body, status_code=status_code)
+
+
+async def _status(state: State) -> tuple[dict[str, Any], int]:
+    """What /statusz says, and with which status: a look at everything, for all who ask by then."""
+    database: Database = state.database
+    engines: EnginePool = state.engines
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
-        "broker": asyncio.ensure_future(_reason(request.app.state.broker.ping())),
+        "broker": asyncio.ensure_future(_reason(state.broker.ping())),
         "stages": asyncio.ensure_future(_why_stages_wait(database)),
     }
     late = asyncio.ensure_future(_overdue(database))
-    known = asyncio.ensure_future(request.app.state.verdicts.known())
+    known = asyncio.ensure_future(state.verdicts.known())
     # One that hangs ends by a limit of its own: whoever waited for its end, or for the end of its
     # cancellation, would answer too late.
     await asyncio.wait((*probes.values(), late, known), timeout=_PROBE_S)
@@ -147,18 +156,19 @@ async def statusz(
     }
     answers = all(part["ok"] for name, part in parts.items() if name != "stages")
     facts = facts_of(
-        request.app.state,
+        state,
         known.result() if known.done() else None,
         broker_answers=parts["broker"]["ok"],
     )
-    verdict = judge(replace(facts, database_answers=parts["database"]["ok"]))
+    only_reads = facts.database_answers and not facts.database_takes_writes
+    verdict = judge(replace(facts, database_answers=parts["database"]["ok"] or only_reads))
     troubles: dict[str, Any] = {}
-    if down := loops.down:
+    if down := state.loops.down:
         troubles["loops_down"] = down
         parts["loops"] = _part(f"of this gateway failing: {', '.join(down)}; its log says why")
-    if full := storage.full:
+    if full := state.storage.full:
         troubles["storage_full"] = full
-    if unusable := registry.unusable:
+    if unusable := state.registry.unusable:
         # Only how many: what is no address may hold a password.
         troubles["unusable_engines"] = len(unusable)
     suffers = verdict.degraded or troubles or not parts["stages"]["ok"]
@@ -175,7 +185,7 @@ async def statusz(
     if late.done() and (overdue_now := late.result()):
         # Said, and no reason for 503: nobody's request suffers.
         body["collection_overdue"] = overdue_now
-    return JsonResponse(body, status_code=200 if answers else 503)
+    return body, 200 if answers else 503
 
 
 async def _why_stages_wait(database: Database) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Request
+from starlette.datastructures import State
 from starlette.responses import Response
 
 from api.errors import AuthenticationFailed, PermissionDenied
-from gateway.dependencies import DatabaseDep, EnginesDep, MetricsDep, SettingsDep, StorageDep
+from engine_adapter.client.pool import EnginePool
+from gateway.dependencies import SettingsDep
+from gateway.observability.metrics import Metrics
+from service.shared_poll import SharedPoll
 from store.models.file import STORES
+from store.session import Database
 
 # --- Who may read the metrics: whoever brings the token, or anybody on a loopback address.
 #
@@ -48,26 +54,35 @@ def _is_loopback(host: str) -> bool:
 
 router = APIRouter(tags=["metrics"])
 
+METRICS_S: Final = 0.2
+"""Looks are so far apart; whoever asks in between waits for the next."""
+
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/metrics")
-async def get_metrics(
-    request: Request,
-    metrics: MetricsDep,
-    engines: EnginesDep,
-    database: DatabaseDep,
-    storage: StorageDep,
-) -> Response:
+async def get_metrics(request: Request) -> Response:
     """Everything measured; open to who can reach the port, and free of tenants' names."""
+    state = request.app.state
+    shared = state.polls.setdefault(
+        "metrics", SharedPoll(partial(_measured, state), every_s=METRICS_S)
+    )
+    return Response(await shared.joined(), media_type=_MEDIA_TYPE)
+
+
+async def _measured(state: State) -> bytes:
+    """Everything measured, for all who ask by then."""
+    metrics: Metrics = state.metrics
+    engines: EnginePool = state.engines
+    database: Database = state.database
     for member in engines.members:
         metrics.engine_up.labels(member.url).set(member.up)
     for store in STORES:
-        metrics.storage_full.labels(store).set(store in storage.full)
+        metrics.storage_full.labels(store).set(store in state.storage.full)
     metrics.runtime.read(engines.members)
     await metrics.webhooks.read(database)
     await metrics.dispatch.read(database)
     await metrics.workers.read(database)
     await metrics.batches.read(database, engines)
-    metrics.verdict.read(await request.app.state.verdicts.judged())
-    return Response(await metrics.gathered(), media_type=_MEDIA_TYPE)
+    metrics.verdict.read(await state.verdicts.judged())
+    return await metrics.gathered()

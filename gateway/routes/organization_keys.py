@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import may_be_id
 from gateway.dependencies import DatabaseDep, ManagerDep, ViewerDep
+from gateway.http.json_route import JsonRoute
 from gateway.routes.organization_projects import PageLimit
 from gateway.tenants import keys as acts
 from gateway.tenants.actor import api_actor
@@ -29,7 +30,7 @@ from store.models import ApiKey, Project
 from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
 
-router = APIRouter(tags=["organization"])
+router = APIRouter(tags=["organization"], route_class=JsonRoute)
 
 PROJECT_KEYS = "/organization/projects/{project_id}/api_keys"
 ADMIN_KEYS = "/organization/admin_api_keys"

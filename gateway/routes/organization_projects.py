@@ -7,12 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from gateway.dependencies import DatabaseDep, ManagerDep, ViewerDep
+from gateway.http.json_route import JsonRoute
 from gateway.tenants import projects as acts
 from gateway.tenants.actor import api_actor
 from gateway.tenants.shapes import CreateProject, Listing, ProjectObject, UpdateProject
 from store.repositories import project as projects
 
-router = APIRouter(tags=["organization"], prefix="/organization/projects")
+router = APIRouter(tags=["organization"], prefix="/organization/projects", route_class=JsonRoute)
 
 PageLimit = Annotated[int, Query(ge=1, le=100)]
 

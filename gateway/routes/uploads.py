@@ -12,11 +12,12 @@ from batch.intake import parted_upload
 from batch.intake.arrivals import StoredArrivals
 from batch.intake.upload import MAX_FORM_OVERHEAD_BYTES
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
-from gateway.http.error_handlers import error_response
+from gateway.http.error_handlers import noted_response
+from gateway.http.json_route import JsonRoute
 from gateway.http.multipart import MultipartForm, clean_filename
 from gateway.http.refusal import LingeringResponse
 
-router = APIRouter(tags=["files"])
+router = APIRouter(tags=["files"], route_class=JsonRoute)
 
 _PART_SCHEMA = {
     "requestBody": {
@@ -67,7 +68,7 @@ async def add_part(
     except ClientDisconnect:
         raise InvalidUpload("The upload was interrupted.") from None
     except ApiError as refused:
-        return LingeringResponse(error_response(refused), request)
+        return LingeringResponse(noted_response(request, refused), request)
     return UploadPartObject.of(part)
 
 

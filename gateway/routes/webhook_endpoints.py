@@ -29,10 +29,11 @@ from gateway.dependencies import (
     SenderDep,
     WebhookProbeLimitDep,
 )
+from gateway.http.json_route import JsonRoute
 from gateway.tenants.actor import Action
 from store.repositories import webhook_endpoint
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=JsonRoute)
 
 
 @router.get("/webhook_event_types")

@@ -154,6 +154,19 @@ class Disk:
         return 1.0 - self.free_bytes / max(1, self.total_bytes)
 
 
+_NO_ROOM = "Writes failed for want of room; batches wait until there is some, chat goes on."
+FULL: Final = {
+    "database": ("The database is full", _NO_ROOM),
+    "files": ("The file store is full", _NO_ROOM),
+    "files_away": (
+        "The file store cannot be used",
+        "Its disk takes no writes, or its bucket refuses or is out of reach. Uploads are refused"
+        " and batches wait, chat goes on.",
+    ),
+}
+"""What is said of each place in `Facts.full`, and the cause."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """Everything that a verdict needs. None is what could not be asked, and nothing is said of it.
@@ -164,7 +177,8 @@ class Facts:
         targets_s: Of `ttft` and `tbt`, as far as engines name them.
         batches: Live ones whose window ends first.
         num_live: All live batches.
-        full: `files` or `database` where writes fail for want of room.
+        full: `files` or `database` where writes fail for want of room; `files_away` for whatever
+            else.
         sweep_age_s: Since the last sweep of the workers; none before the first.
         heartbeat_age_s: Of the dispatcher heard of last; none where there is none.
         stage_wait_s: For how long the oldest batch has waited for a worker.
@@ -182,6 +196,7 @@ class Facts:
     disk: Disk | None = None
     full: Sequence[str] = ()
     database_answers: bool = True
+    database_takes_writes: bool = True
     broker_answers: bool = True
     sweep_age_s: float | None = None
     heartbeat_age_s: float | None = None

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.dashboard import wording
-from gateway.verdict.facts import Engine, Facts, Kept, LiveBatch, LookBack, Receiver
+from gateway.verdict.facts import FULL, Engine, Facts, Kept, LiveBatch, LookBack, Receiver
 
 GOOD_SHARE, FAIR_SHARE = 0.95, 0.90
 """In time: green from the first on, amber from the second, else red."""
@@ -365,21 +365,21 @@ def _parts(facts: Facts) -> Iterator[Issue]:
     if not facts.database_answers:
         cause = "Chat goes on with the keys that are known; batches wait."
         yield Issue("database_away", "bad", "The database does not answer", cause)
+    elif not facts.database_takes_writes:
+        cause = "It is a standby, or read-only. Chat goes on; files, batches and usage wait."
+        yield Issue("database_away", "bad", "The database takes no writes", cause)
     if not facts.broker_answers:
         cause = (
             "Valkey cannot be reached. Chat goes on, and each gateway counts limits alone; batches "
             "are created, but nothing new is begun for them."
         )
         yield Issue("broker_away", "bad", "The broker does not answer", cause)
-    for place in facts.full:
-        name = "file store" if place == "files" else "database"
-        cause = "Writes failed for want of room; batches wait until there is some, chat goes on."
-        yield Issue("disk_full", "bad", f"The {name} is full", cause)
+    for place in sorted(FULL.keys() & facts.full):  # a newer version may name more
+        yield Issue("disk_full", "bad", *FULL[place])
     if facts.disk is not None and facts.disk.used_share >= NEARLY_FULL_SHARE:
-        full = facts.disk.used_share >= FULL_SHARE
         free, total = wording.size(facts.disk.free_bytes), wording.size(facts.disk.total_bytes)
         cause = f"{free} of {total} are free below COSERVE_HOME."
-        if full:
+        if facts.disk.used_share >= FULL_SHARE:
             yield Issue("disk_full", "bad", "The disk is full", cause)
         else:
             yield Issue("disk_nearly_full", "warn", "The disk is nearly full", cause)

@@ -16,9 +16,9 @@ from starlette.datastructures import State
 from engine_adapter.client.pool import EnginePool, Member
 from gateway.batch_shapes import extensions
 from gateway.dashboard.views import BatchView
-from gateway.history.reading import EngineTime, History, Latencies, Moment, Window, read
+from gateway.history.reading import ChartSpan, History, Latencies, Moment, read
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import ANSWERS, slowdown
+from gateway.history.series import ANSWERS, EngineTime, slowdown
 from gateway.observability.latency_metrics import targets_of
 from gateway.verdict.facts import (
     LOOK_BACKS,
@@ -45,9 +45,9 @@ FRESH_S: Final = 2.0
 LATENCIES: Final = (
     "ttft:online", "tbt:online", "beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt",
 )  # fmt: skip
-MINUTE: Final = Window("last minute", 120, 10)
-HOUR: Final = Window("last hour", 3720, 60)
-DAY: Final = Window("last day", 86_400, 7200)
+MINUTE: Final = ChartSpan("last minute", 120, 10)
+HOUR: Final = ChartSpan("last hour", 3720, 60)
+DAY: Final = ChartSpan("last day", 86_400, 7200)
 GPU: Final = "cuda"
 """The device of an engine whose hours are those of GPUs."""
 MIN_SLOWDOWN_SAMPLES: Final = 360
@@ -91,8 +91,8 @@ async def read_database(
     hour = await read(session, HOUR, (*LATENCIES, ANSWERS))
     day = (await read(session, DAY, ("engine",))).whole
     due = await overview.due(session, organization_id, limit=MAX_BATCHES)
-    said = await extensions(session, pool, [row.batch for row in due])
-    batches = [BatchView(row, one) for row, one in zip(due, said, strict=True)]
+    predicted = await extensions(session, pool, [row.batch for row in due])
+    batches = [BatchView(row, one) for row, one in zip(due, predicted, strict=True)]
     receivers = await webhooks.endpoints(session, project_id, limit=MAX_ENDPOINTS)
     stages = await stage_count.totals(session)
     fields = {
@@ -122,6 +122,7 @@ def facts_of(state: State, known: FromDatabase | None, *, broker_answers: bool) 
         disk=_disk(state.settings.home),
         full=state.storage.full,
         database_answers=False,
+        database_takes_writes=state.storage.takes_writes,
         broker_answers=broker_answers,
         loops_down=loops.down if loops is not None else (),
         num_unusable=len(registry.unusable) if registry is not None else 0,

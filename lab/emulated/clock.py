@@ -18,6 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from math import ceil
 from pathlib import Path
 from time import monotonic_ns  # an emulated engine's `time.monotonic` is this clock
 from typing import Protocol
@@ -48,12 +49,17 @@ class Clock(Protocol):
     def launched(self) -> None:
         """A pass begins; whoever got something from the last one may be at work."""
 
+    def quiet_until_s(self) -> float:
+        """Up to this instant nobody does anything of their own; 0 if that is not known."""
+
 
 class HostClock:
     """The host's clock."""
 
     now_s = staticmethod(time.monotonic)
     wait = staticmethod(time.sleep)
+
+    quiet_until_s = staticmethod(float)
 
     def launched(self) -> None:
         """Nothing to do: nobody is waited for."""
@@ -111,13 +117,18 @@ class VirtualClock:
         """From here on others may be at work: the next wait is for them, too."""
         self._alone = False
 
+    def quiet_until_s(self) -> float:
+        """When a client wants to act, once the others are known to wait."""
+        return self._fields[HORIZON] / NS if self.is_turned and self._alone else 0.0
+
     def wait(self, seconds: float) -> None:
         """Let so much time pass, of the device.
 
         Once the others are known to wait, too, the device passes the time on its own up to the
-        instant at which a client wants to act.
+        instant at which a client wants to act. Less than a nanosecond counts as one: who waits for
+        an instant between two would else wait for ever.
         """
-        due_ns = self.now_ns + round(seconds * NS)
+        due_ns = self.now_ns + ceil(seconds * NS)
         while (left_ns := due_ns - self.now_ns) > 0:
             if not self.is_turned:
                 time.sleep(min(left_ns / NS, LONGEST_NAP_S))

@@ -31,7 +31,11 @@ from lab.simulator.device import LINK_SHARE
 
 FIRST_TOKEN, NUM_TOKENS = 256, 1024
 HOST_STEP_S = 0.0
-"""What virtual time charges for the host before steps that may stop, beside the tables' 2 ms."""
+"""What virtual time charges for the host before steps that may stop, beside the tables' 2 ms.
+
+Nothing: what a GPU's host takes there is not known, and the scheduler's thread on a busy virtual
+machine (`PassCounts.host_cpu_s`) does not tell. On the host's clock it is charged as it is.
+"""
 REPORT_EVERY_S = 0.5
 
 
@@ -67,6 +71,7 @@ class EmulatedPass:
             clock.wait,
             LINK_SHARE * table.link_bytes_per_s,
             0.0 if isinstance(clock, HostClock) else HOST_STEP_S,
+            quiet_until=clock.quiet_until_s,
         )
         self._token_bytes = table.kv_bytes_per_token // table.tp
         self._clock = clock
@@ -99,8 +104,9 @@ class EmulatedPass:
             positions: torch.Tensor,
             hidden_states: torch.Tensor,
             forward_batch: Any,
-            residual: torch.Tensor | None,
-        ) -> tuple[torch.Tensor, torch.Tensor]:
+            *residual: torch.Tensor | None,
+            **_: Any,
+        ) -> Any:
             if number == 0:
                 self._rows = forward_batch.batch_size
                 self._clock.launched()
@@ -109,7 +115,9 @@ class EmulatedPass:
                 self._rows = forward_batch.batch_size
                 self.timeline.change(number / self._num_layers, self.step_s(forward_batch))
             self.timeline.launch((number + 1) / self._num_layers)
-            return hidden_states, hidden_states if residual is None else residual
+            if not residual:  # it is kept with the batch
+                return hidden_states
+            return hidden_states, hidden_states if residual[0] is None else residual[0]
 
         return forward
 
@@ -169,6 +177,11 @@ class EmulatedClock:
     def stop(self, _started: None) -> Any:
         """After a launch; see :meth:`~.cuda_pass.DeviceClock.stop`."""
         seconds = self._timeline.last_s
+        return lambda: seconds
+
+    def gap(self) -> Callable[[], float]:
+        """Of the newest pass; see :meth:`~.cuda_pass.DeviceClock.gap`."""
+        seconds = self._timeline.gap_s
         return lambda: seconds
 
 

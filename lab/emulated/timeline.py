@@ -101,10 +101,12 @@ class Timeline:
         host_step_s: What the host takes for a step, on a clock that does not show it. Charged where
             it is not hidden: before armed passes and behind them.
         thread_time: CPU seconds of the launching thread.
+        quiet_until: Instant up to which nobody asks for a stop; one that has passed says nothing.
 
     Attributes:
         counts: What passes took.
         last_s: What the newest pass takes on the device, so far as it is launched.
+        gap_s: How long the device stood still before it.
     """
 
     def __init__(
@@ -114,14 +116,16 @@ class Timeline:
         link_bytes_per_s: float = 40e9,
         host_step_s: float = 0.0,
         thread_time: Callable[[], float] = time.thread_time,
+        quiet_until: Callable[[], float] = float,
     ) -> None:
         self.counts = PassCounts()
-        self.last_s = 0.0
+        self.last_s = self.gap_s = 0.0
         self._clock = clock
         self._sleep = sleep
         self._bytes_per_s = link_bytes_per_s
         self._host_step_s = host_step_s
         self._thread_time = thread_time
+        self._quiet_until = quiet_until
         now_s = clock()
         self._free_at_s = now_s
         self._begun_s = now_s
@@ -154,6 +158,7 @@ class Timeline:
         self._is_armed = False
         self._marks.clear()
         self._duration_s = duration_s
+        self.gap_s = begun_s - self._free_at_s
         self._start(begun_s)
 
     def change(self, share: float, duration_s: float) -> None:
@@ -182,12 +187,13 @@ class Timeline:
         return Point(self._clock, end_s)
 
     def approach(self, _seconds: float = 0.0) -> None:
-        """Wait for the next point, though no longer than :data:`POLL_S`."""
+        """Wait for the next point, though no longer than :data:`POLL_S` where a stop may come."""
         now_s = self._clock()
         while self._marks and self._marks[0] <= now_s:
             self._marks.popleft()
         if self._marks:
-            self._sleep(min(POLL_S, self._marks[0] - now_s))
+            looks_at_s = max(now_s, self._quiet_until()) + POLL_S
+            self._sleep(min(looks_at_s, self._marks[0]) - now_s)
 
     def finish(self) -> None:
         """Wait for the end of the pass."""
@@ -220,6 +226,7 @@ class Timeline:
         begun_s = max(self._launched_s + self._host_step_s, self._begun_s)
         moved_s = begun_s - self._begun_s
         self.counts.armed_gap_s += moved_s
+        self.gap_s += moved_s
         self._begun_s += moved_s
         self._origin_s += moved_s
         self._free_at_s += moved_s

@@ -15,6 +15,7 @@ from engine_adapter.gpu_tables.gpu_table import (
     gpu_table_names,
     load_gpu_table,
 )
+from engine_adapter.scheduling.derive import GROUPS_IN_FLIGHT
 from engine_adapter.scheduling.fit import Sample, fit_model, make_grid
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.profile import Profile, ProfileError, load_profile
@@ -143,6 +144,7 @@ def table_device(
         page_copy_s=page_copy_s,
         delay_steps=1,
         overhead_s=size.overhead_s,
+        most_groups=GROUPS_IN_FLIGHT,
         limits=EngineLimits(
             max_chunk_tokens=size.chunk_tokens,
             prefill_safepoints=True,

@@ -3,18 +3,18 @@
 Time is a number: a step takes what :class:`~lab.simulator.times.StepTimes` says, times a
 factor of noise. With ``delay_steps = 1`` results are processed after the next step was launched, as
 in SGLang's overlap loop. An online arrival during a step asks ``on_arrival``; a stop takes effect
-at the next multiple of the safepoint interval.
+where that of an engine does (:func:`~engine_adapter.scheduling.derive.stopped_before_layer`).
 """
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
+from engine_adapter.scheduling.derive import safepoint_groups, stopped_before_layer
 from engine_adapter.scheduling.driver import ExecutionPort
 from engine_adapter.scheduling.plan import (
     Arrival,
@@ -33,6 +33,7 @@ from lab.simulator.kv_pool import KvPool
 from lab.simulator.shape import ChunkWork, Composed, EngineShape, Launched, Track, load_of
 from lab.simulator.times import Noise, StepTimes
 
+SMOOTH = 1 << 30
 ArrivalHook = Callable[[Arrival, RunningStep], Decision]
 FinishHook = Callable[[Request], None]
 DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
@@ -355,7 +356,7 @@ class MemoryEngine(ExecutionPort[Composed]):
             decode = [track for track in decode if track.request.is_online]
             chunks = [work for work in chunks if work.request.is_online]
             done = (stop_at_s - step.started_at_s) / duration_s
-            layer = int(done * self.shape.limits.num_layers)
+            layer = round(done * self.shape.limits.num_layers)
             rest_s = factor * self._step_s(ends, chunks) * (1.0 - done)
             duration_s = stop_at_s - step.started_at_s + rest_s
         self.now_s += duration_s
@@ -391,13 +392,15 @@ class MemoryEngine(ExecutionPort[Composed]):
                 continue
             if plan.safepoints.mode is SafepointMode.NONE:
                 continue
-            # No closer than two layers lie; a shape of one layer does not say how close that is.
+            # A shape of one layer does not say how close two safepoints can be.
             layers = self.shape.limits.num_layers
-            layer_s = duration_s / layers if layers > 1 else 0.0
-            interval_s = max(plan.safepoints.interval_s, layer_s)
-            passed = math.floor((at_s - step.started_at_s) / interval_s) + 1
-            stop_s = step.started_at_s + passed * interval_s
-            return stop_s if stop_s < end_s else None
+            layers = layers if layers > 1 else SMOOTH
+            every, groups = safepoint_groups(
+                plan.safepoints.interval_s, step.predicted_s, layers, self.shape.most_groups
+            )
+            word_s = at_s - step.started_at_s
+            layer = stopped_before_layer(word_s, duration_s, layers, every, groups)
+            return step.started_at_s + layer * duration_s / layers if layer < layers else None
         return None
 
     def _arrivals_until(self, end_s: float) -> Iterator[tuple[float, Request]]:

@@ -26,6 +26,7 @@ class EngineShape:
             every copy end with its step.
         delay_steps: Steps after which a result is processed; 0 or 1.
         overhead_s: Time between two forward passes.
+        most_groups: Layer groups of a step that may be launched and not finished.
         keeps_prompts: The prefix tree keeps every prompt until pages are short, as SGLang's does.
         limits: What the executor can do.
     """
@@ -40,6 +41,7 @@ class EngineShape:
     page_copy_s: float = 0.0
     delay_steps: int = 0
     overhead_s: float = 0.0
+    most_groups: int = 1
     keeps_prompts: bool = False
     limits: EngineLimits = field(default_factory=EngineLimits)
 

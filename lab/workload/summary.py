@@ -138,7 +138,7 @@ def summarise(
 
     Args:
         runs: Its repeats.
-        reference: Those of online-only.
+        reference: Those of online-only; none where it was not run.
         targets: By repeat.
         scales: Multiples of the targets for which attainment is given.
     """
@@ -197,7 +197,12 @@ def short_figures(run: SystemRun) -> dict[str, float]:
 
 
 def _pairs(runs: Sequence[SystemRun], reference: Sequence[SystemRun]) -> list[tuple[float, float]]:
-    """TTFTs of the same request of the same repeat; a missing repeat pairs with the first."""
+    """TTFTs of the same request of the same repeat; a missing repeat pairs with the first.
+
+    Without a reference, where targets were given and online-only was not run, there are none.
+    """
+    if not reference:
+        return []
     by_repeat = {run.repeat: run for run in reference}
     pairs = []
     for run in runs:

@@ -121,7 +121,7 @@ class Arrival(Base):
 # --- Full stores: where there was no room lately.
 
 
-STORES = ("database", "files")
+STORES = ("database", "files", "files_away")
 
 
 class FullStore(Base):
@@ -134,6 +134,6 @@ class FullStore(Base):
     __tablename__ = "full_stores"
 
     store: Mapped[TextId]
-    """`database` or `files`."""
+    """`database` or `files`; `files_away`: the file store cannot be used, whatever its room."""
     full_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
-    """When a write last failed for want of room."""
+    """When a write last failed there."""

@@ -96,7 +96,7 @@ async def add(  # noqa: PLR0913
     key_id: str | None,
     endpoint: str,
     completion_window: str,
-    window_s: int,
+    completion_window_s: int,
     input_file_id: str,
     metadata: Mapping[str, str] | None,
     output_expires_after_s: int | None,
@@ -129,7 +129,7 @@ async def add(  # noqa: PLR0913
         "webhook_endpoints": webhook_endpoints,
         "retry_of": retry_of,
         "response_id": response_id,
-        "window_s": window_s,
+        "completion_window_s": completion_window_s,
         "actor": session.info.get(ACTOR),
     }
     statement = _ADD if response_id is None else _ADD_UNCOUNTED
@@ -169,7 +169,8 @@ def _adding(begun: str) -> Executable:
         f"""
         WITH begun AS ({begun}), batch AS (
           INSERT INTO batches ({_COLUMNS}, created_at, stage_at, expires_at)
-          SELECT {values}, at, at, at + make_interval(secs => :window_s) FROM begun RETURNING *
+          SELECT {values}, at, at, at + make_interval(secs => :completion_window_s) FROM begun
+          RETURNING *
         ), told AS (
           INSERT INTO batch_events (batch_id, event, to_status, actor)
           SELECT id, 'created', status, :actor FROM batch
@@ -400,6 +401,15 @@ async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str
         {"ids": list(batch_ids)},
     )
     return {row.id: row.row_status for row in found}
+
+
+async def result_states(session: AsyncSession, batch_ids: Collection[str]) -> dict[str, str]:
+    """What of each batch changes whenever somebody can read more results of it."""
+    found = await session.execute(
+        text("SELECT id, status || ' ' || num_results AS state FROM batches WHERE id = ANY(:ids)"),
+        {"ids": list(batch_ids)},
+    )
+    return {one.id: one.state for one in found}
 
 
 async def is_overdue(session: AsyncSession, batch_id: str) -> bool:

@@ -54,7 +54,7 @@ _POINTS: Final = text(
                  figures
           FROM history_points
           WHERE step_s = :step_s AND series = ANY(CAST(:series AS text[]))
-            AND began_at > statement_timestamp() - make_interval(secs => :window_s)) AS steps
+            AND began_at > statement_timestamp() - make_interval(secs => :span_s)) AS steps
     GROUP BY at_s, series, subject ORDER BY at_s, series, subject
     """
 )
@@ -93,16 +93,16 @@ async def points(
     session: AsyncSession,
     step_s: int,
     *,
-    window_s: int,
+    span_s: int,
     series: Sequence[str],
     together: Sequence[str] = (),
 ) -> list[Point]:
-    """What is known of some series over the last `window_s`, oldest first.
+    """What is known of some series over the last `span_s`, oldest first.
 
     Args:
         session: An open transaction.
         step_s: Steps that are read.
-        window_s: How far back.
+        span_s: How far back.
         series: Which.
         together: Those whose subjects are added up; they come with an empty subject.
     """
@@ -110,7 +110,7 @@ async def points(
         _POINTS,
         {
             "step_s": step_s,
-            "window_s": window_s,
+            "span_s": span_s,
             "series": [*series],
             "together": [*together],
         },

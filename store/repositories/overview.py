@@ -54,7 +54,7 @@ class BatchTotals:
 
     @property
     def all(self) -> int:
-        """Every batch."""
+        """How many batches there are, whatever their status."""
         return sum(self.by_status.values())
 
     def of(self, group: str) -> int:
@@ -83,7 +83,7 @@ class FailedRow:
 def overviews(
     organization_id: str | None,
 ) -> Select[Batch, str, str | None, str, int, int, datetime]:
-    """What is said about each batch of an organisation, or of all; the caller limits them."""
+    """Each batch of an organisation, or of all, with what a list shows; the caller limits them."""
     # Few rows are at engines, and an index has them alone: they are counted once for all batches.
     leased = (
         select(BatchRow.batch_id, func.count().label("num"))
@@ -166,7 +166,7 @@ async def totals(session: AsyncSession, organization_id: str | None) -> BatchTot
 
 
 async def num_by_status(session: AsyncSession) -> dict[str, int]:
-    """How many batches there are per status, over all organisations; zero is said too."""
+    """How many batches there are per status, over all organisations; every status has a number."""
     query = select(Batch.status, func.count()).group_by(Batch.status)
     found = dict((await session.execute(query)).all())
     return {status: found.get(status, 0) for status in BatchStatus}

@@ -45,6 +45,23 @@ def test_every_page_is_in_the_sites_navigation() -> None:
     assert sorted(pages - listed) == [], "add them to `nav` in mkdocs.yml"
 
 
+def test_every_module_that_a_page_names_is_there() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    theirs = {"conformance.md"}  # names tests of other projects
+    named = [
+        (page.name, module)
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        if page.name not in theirs
+        for module in re.findall(r"`([\w/]+\.py)`", page.read_text())
+    ]
+    assert len(named) > 50
+    assert [
+        one for one in named if not any(f"/{at}".endswith(f"/{one[1]}") for at in tracked)
+    ] == []
+
+
 def test_every_make_verb_is_documented() -> None:
     verbs = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
     docs = _docs()

@@ -44,7 +44,6 @@ LOOKS: Final = {"look", "looks", "looked", "looking"}
 """A repeated read is a poll, and any other look has a verb of its own: check, inspect, read."""
 LOOK_UP: Final = re.compile(r"_?look(ed)?_?up", re.IGNORECASE)
 LOOKS_ELSEWHERE: Final = {
-    "engine_adapter/client/http.py": "the module `shared_look`",
     "engine_adapter/sglang/cuda_pass.py": "a read of the stop flag between two segments",
     "engine_adapter/sglang/safepoints.py": "a read of the stop flag between two layers",
     "gateway/verdict/facts.py": "how far back an alert looks",
@@ -53,6 +52,19 @@ LOOKS_ELSEWHERE: Final = {
     "gateway/dashboard/overview.py": "how far back an alert looks",
     "gateway/dashboard/resources.py": "a parameter of a page",
 }
+
+WINDOWS_ELSEWHERE: Final = {
+    "batch/run/dispatch.py": "the rows of a dispatcher",
+    "batch/run/engine_watch.py": "the rows of a dispatcher",
+    "batch/run/window.py": "the rows of a dispatcher",
+    "coserve/commands/batch.py": "an option, which is a completion window",
+    "gateway/dashboard/pages.py": "a parameter of an address, which is a span",
+    "gateway/http/content_coding.py": "zlib's window",
+    "store/models/dispatcher.py": "the rows of a dispatcher",
+    "store/repositories/dispatch_count.py": "the rows of a dispatcher",
+}
+"""Files with a *window*. A batch has a completion window, a model a sliding one, a chart a span."""
+WINDOW: Final = re.compile(r"(?<!completion_)(?<!sliding_)window", re.IGNORECASE)
 
 RENAMED: Final = {
     "CHAT_LOOKS": "CHAT_POLLS",
@@ -146,6 +158,26 @@ def test_no_identifier_is_a_look(room: str) -> None:
 @pytest.mark.parametrize("file", LOOKS_ELSEWHERE)
 def test_a_look_that_is_excused_is_there(file: str) -> None:
     assert _looks(ROOT / file), "take it off the list"
+
+
+def _windows(path: Path) -> set[str]:
+    return {name for name in _names(path) if WINDOW.search(name)}
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_a_window_is_of_a_dispatcher(room: str) -> None:
+    found = {
+        name: windows
+        for path in (ROOT / room).rglob("*.py")
+        if (name := str(path.relative_to(ROOT))) not in WINDOWS_ELSEWHERE
+        and (windows := _windows(path))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("file", WINDOWS_ELSEWHERE)
+def test_a_window_that_is_excused_is_there(file: str) -> None:
+    assert _windows(ROOT / file), "take it off the list"
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)

@@ -20,7 +20,7 @@ INSIDE = {
     "gateway/dashboard/engines.py": "figures of a chart, in a page",
     "gateway/dashboard/overview.py": "figures of a chart, in a page",
     "gateway/dashboard/pages.py": "part of a page",
-    "gateway/dashboard/rows.py": "part of a page",
+    "gateway/dashboard/row_view.py": "part of a page",
     "gateway/dashboard/views.py": "figures of a chart, in a page",
     "store/repositories/history.py": "for the database",
     "store/repositories/row.py": "for the database",

@@ -27,10 +27,10 @@ ALIKE: Mapping[str, frozenset[str]] = {
     "req": words(
         "_cache_breakdown_computed already_computed cached_tokens decode_batch_idx "
         "extend_batch_idx extra_key finished finished_reason full_untruncated_fill_ids grammar "
-        "grammar_wait_ct inflight_middle_chunks init_next_round_input input_embeds "
+        "grammar_key grammar_wait_ct inflight_middle_chunks init_next_round_input input_embeds "
         "input_token_logprobs is_retracted last_node logprob multimodal_inputs origin_input_ids "
         "output_ids priority retracted_stain return_hidden_states return_logprob rid "
-        "sampling_params set_finish_with_abort time_stats to_finish tokenizer"
+        "require_reasoning sampling_params set_finish_with_abort time_stats to_finish tokenizer"
     ),
     "tree": words("already_cached evictable_size eviction_strategy page_size root_node"),
     "scheduler": words(

@@ -27,6 +27,7 @@ ELSEWHERE: Final = {
     "coserve/local/snapshot.py": _COUNTS,
     "coserve/prove/findings.py": "counts of chats",
     "gateway/dashboard/fragments.py": _PEOPLE,
+    "gateway/dashboard/row_view.py": _PEOPLE,
     "gateway/dashboard/rows.py": _PEOPLE,
     "gateway/dashboard/views.py": _PEOPLE,
     "gateway/responses/background.py": _RESPONSE,

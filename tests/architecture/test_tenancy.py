@@ -60,6 +60,7 @@ SERVES_ALL: dict[str, str] = {
     "idempotency.collect": "sweep",
     "conversation.collect": "sweep",
     "response.collect": "sweep",
+    "batch.result_states": "followers, by ids that were found under their projects",
     "response.states": "followers, by ids that were found under their projects",
     "long_stage.project_of_long": "stage",
     "parted_upload.add": "the upload names its project",

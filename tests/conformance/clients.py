@@ -43,5 +43,6 @@ CLIENTS: Final = (
     Client("langchain", "an agent calls a tool and answers in a form, by both of its strategies"),
     Client("litellm", "its proxy passes chat, tools, responses, embeddings, files and batches on"),
     Client("lm-eval", "a task with a temperature, where no engine takes a seed"),
+    Client("open-webui", "its server: models, chat, titles, tags, responses, files and a batch"),
     Client("outlines", "answers held to a type, an expression, a choice and a grammar"),
 )

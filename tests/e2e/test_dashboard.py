@@ -148,14 +148,14 @@ async def test_a_wrong_file_is_told_so_and_cannot_be_started(
     await page.get_by_role("link", name="New batch").click()
     chooser = page.get_by_label(re.compile("Requests, one JSON"))
     await chooser.set_input_files(_input(tmp_path / "notes.txt", [b"not JSON"]))
-    await expect(page.locator("#file-errors")).to_contain_text("not parseable as valid JSON")
+    await expect(page.locator("#file-errors")).to_contain_text("not valid JSON")
     await chooser.set_input_files(_input(tmp_path / "mixed.jsonl", [line("a"), b"{", line("a")]))
     await expect(page.get_by_role("alert")).to_be_hidden()
     await expect(page.locator("#file-chosen")).to_contain_text("model fake-model")
     await expect(page.locator("#file-report")).to_contain_text("3 lines, 2 errors.")
     await expect(page.get_by_role("button", name="Fix 2 lines first")).to_be_disabled()
     errors = page.locator("#file-errors")
-    await expect(errors).to_contain_text("not parseable as valid JSON")
+    await expect(errors).to_contain_text("not valid JSON")
     await expect(errors).to_contain_text("same as that of line 1")
 
 

@@ -74,7 +74,7 @@ def test_pages_come_with_it(who: Stranger, wheel: Path) -> None:
 
 def test_pipx_runs_it(who: Stranger, wheel: Path) -> None:
     tools = who.home / "tools"
-    who.run(PYTHON, "-m", "venv", tools)
+    who.run(who.python, "-m", "venv", tools)
     who.run(tools / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "pipx")
     who.run(tools / "bin/pipx", "install", wheel)
     assert who.run(who.home / ".local/bin/coserve", "--version").startswith("coserve ")

@@ -24,6 +24,9 @@ os.environ["SGLANG_ENABLE_WAR_BARRIER"] = "1"
 os.environ |= {"COSERVE_TTFT_MS": "200000", "COSERVE_TBT_MS": "100000"}
 watched_device.install()
 
+from sglang.srt import runtime_context  # noqa: E402
+from sglang.srt.managers import utils as sglang_utils  # noqa: E402
+
 from tests.engine import scheduler_rig  # noqa: E402
 from tests.engine.scenario_steps import counters, gained  # noqa: E402
 from tests.engine.scheduler_rig import Rig, prompt  # noqa: E402
@@ -31,12 +34,29 @@ from tests.engine.scripted_policy import ScriptedPolicy, Wishes  # noqa: E402
 
 rig_module: Any = scheduler_rig
 _Args = rig_module.ServerArgs
+_publish = scheduler_rig.publish
 
 
 def _on_the_watched_device(**fields: Any) -> Any:
     args = _Args(**fields)
     args.device = watched_device.DEVICE
     return args
+
+
+def _publish_the_watched_device(args: Any, rank: int) -> tuple[Any, ...]:
+    """Newer releases write the device anew where they publish it, as a plain string."""
+    places = _publish(args, rank)
+    if hasattr(runtime_context, "SpawnRanks"):
+        runtime_context.get_context().override(source="watched", device=watched_device.DEVICE)
+    return places
+
+
+def _to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """What a pass leaves on the device goes to the host, beside the next pass.
+
+    SGLang does so on CUDA alone: since 0.5.22 it returns what is on a CPU as it is.
+    """
+    return tensor.to("cpu", non_blocking=True)
 
 
 PENALTIES = {"frequency_penalty": 0.9, "presence_penalty": 0.6, "repetition_penalty": 1.3}
@@ -137,6 +157,9 @@ def stage_copies(rig: Rig) -> None:
 
 def main() -> None:
     rig_module.ServerArgs = _on_the_watched_device
+    rig_module.publish = _publish_the_watched_device
+    engine_utils: Any = sglang_utils
+    engine_utils._async_d2h = _to_host
     watch = watched_device.WatchedDevice()
     with watch:
         rig = Rig(overlap=True, page_size=16)

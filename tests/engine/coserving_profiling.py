@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.sglang import profiler as profiling
 from engine_adapter.sglang.planner import Planner, model_before_profile
 from engine_adapter.sglang.profiler import Profiler
@@ -16,6 +17,11 @@ from tests.engine.scenario_steps import NEW, flush, undisturbed
 from tests.engine.scheduler_rig import Rig, prompt
 
 QUEUED = 12
+ONLINE_STEPS = {
+    "ONLINE_STEPS_PER_CELL": 4,
+    "ONLINE_STEPS_PER_LARGE_CELL": 8,
+    "ONLINE_STEPS_BEFORE_LARGE": 64,
+}
 
 
 def length(i: int) -> int:
@@ -31,7 +37,7 @@ def measuring(rig: Rig) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         settings = dataclasses.replace(s.coserve_settings, profile_dir=Path(folder))
-        s.profiler = Profiler(s, settings, s._agreement, s.execution.safepoints.num_layers)
+        s.profiler = Profiler(s, settings, s._agreement, s.execution.safepoints)
         s.planner = Planner(settings, s.execution.counters, model_before_profile(), measuring=True)
         assert s.planner.policy_name == "sarathi_p"
         yield found
@@ -93,12 +99,43 @@ def measures_beside_a_chat(rig: Rig) -> dict[str, Any]:
             rig.submit(names[-1], prompt(220, 60), NEW, priority=0)
 
     with measuring(rig) as state:
-        profiling.ONLINE_STEPS_PER_CELL, before = 4, profiling.ONLINE_STEPS_PER_CELL
+        before = {name: getattr(profiling, name) for name in ONLINE_STEPS}
+        for name, num in ONLINE_STEPS.items():
+            setattr(profiling, name, num)
         rig.run(keep_chatting, limit=50_000)
-        profiling.ONLINE_STEPS_PER_CELL = before
+        for name, num in before.items():
+            setattr(profiling, name, num)
     assert not alone, "the chats left it moments for cells"
     assert all(rig.output(name) == expected for name in names)
     return {"chats": len(names), "cells": state["cells"]}
 
 
-PROFILING = [measures_beside_a_queue, measures_beside_a_chat]
+def measures_armed_cells_layer_by_layer(rig: Rig) -> dict[str, Any]:
+    """Where armed steps leave their graph, mixed cells run once more, armed; nothing stays so."""
+    s = rig.scheduler
+    safepoints = s.execution.safepoints
+    names: list[str] = []
+
+    def keep_one_busy(rig: Rig) -> None:
+        if s.profiler.is_measuring and not len(s.execution.requests):
+            names.append(f"job{len(names)}")
+            rig.submit(names[-1], prompt(230, 60), NEW, priority=-10)
+
+    before = safepoints.eager_modes, safepoints.num_checks
+    safepoints.eager_modes = frozenset({SafepointMode.DROP})
+    profiling.REPEATS, repeats = 1, profiling.REPEATS
+    with measuring(rig) as state:
+        profiling.REPEATS = repeats
+        cells = list(s.profiler._todo)
+        armed = [cell for cell in cells if cell.armed]
+        rig.run(keep_one_busy, limit=50_000)
+    safepoints.eager_modes = before[0]
+    assert armed
+    assert all(cell.decode and cell.chunks for cell in armed)
+    assert len(armed) == sum(bool(cell.decode and cell.chunks) for cell in cells) // 2
+    assert safepoints.num_checks >= before[1] + len(armed)
+    assert safepoints._mode is SafepointMode.NONE
+    return {"armed": len(armed), "cells": state["cells"]}
+
+
+PROFILING = [measures_armed_cells_layer_by_layer, measures_beside_a_queue, measures_beside_a_chat]

@@ -19,6 +19,8 @@ from api.json_schemas import held
 TRIES = 12
 MOST_BYTES = 400
 END = 256
+_VALIDATOR = Draft202012Validator
+_FORMATS = Draft202012Validator.FORMAT_CHECKER
 
 
 def answers(schema: dict[str, Any], chance: random.Random) -> list[str]:
@@ -69,7 +71,7 @@ def main() -> None:
             except ValueError:
                 broken.append(f"no JSON: {text!r}")
                 continue
-            errors = Draft202012Validator(schema).iter_errors(value)
+            errors = _VALIDATOR(schema, format_checker=_FORMATS).iter_errors(value)
             broken += [f"{error.json_path} {error.validator}: {text}"[:200] for error in errors]
         print(json.dumps({"missing": missing, "broken": broken, "num_answers": len(texts)}))
 

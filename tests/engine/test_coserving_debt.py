@@ -32,6 +32,7 @@ SCENARIOS = (
     "aborted_prompts_go_no_further",
     "unread_arrivals",
     "least_tokens",
+    "measures_armed_cells_layer_by_layer",
     "measures_beside_a_queue",
     "measures_beside_a_chat",
 )

@@ -47,7 +47,8 @@ def test_every_kind_of_step_was_run() -> None:
 
 
 def test_what_two_streams_share_is_ordered() -> None:
-    assert found()["ordered"] > 1000, "pairs of uses by two streams that were looked at"
+    # 3,200 pairs on either release; 260 where only SGLang's results and our copies were seen.
+    assert found()["ordered"] > 2000, "pairs of uses by two streams that were looked at"
     assert found()["unordered"] == {}
 
 

@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
-from tests.engine.engine_scripts import LIMIT_S, run_script
+from coserve.setup.engine_env import chosen_sglang
+from tests.engine.engine_scripts import LIMIT_S, ROOT, run_script
 from tests.engine.families import FAMILIES
 
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
+SGLANG = chosen_sglang(ROOT)
 RUNS = [
     pytest.param(family, name, marks=[] if FAMILIES[family].quick else [pytest.mark.thorough])
     for family, told in FAMILIES.items()
-    for name in ("level", *told.scenarios)
+    for name in ("level", *told.scenarios_on(SGLANG))
 ]
 
 
 @cache
 def results(family: str) -> dict[str, dict[str, Any]]:
     """All scenarios of one family, run once."""
-    return run_script("coserving_families.py", family, *FAMILIES[family].scenarios)
+    return run_script("coserving_families.py", family, *FAMILIES[family].scenarios_on(SGLANG))
 
 
 @pytest.mark.parametrize(("family", "scenario"), RUNS)
@@ -31,4 +33,4 @@ def test_output_is_identical_and_the_event_fired(family: str, scenario: str) -> 
     assert scenario in found, f"not reached; failed before: {list(found)[-1]}: {found}"
     assert found[scenario]["error"] is None, found[scenario]["error"]
     if scenario == "level":
-        assert found[scenario]["coserving_level"] == FAMILIES[family].level
+        assert found[scenario]["coserving_level"] == FAMILIES[family].level_on(SGLANG)

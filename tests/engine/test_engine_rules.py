@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from engine_adapter.sglang.numbers import NO_WAY_ON
+from engine_adapter.sglang.numbers import NO_WAY_ON, TOO_SLOW
 from tests.engine.engine_scripts import ROOT, run_code
 
 _LOOK = """
@@ -12,11 +12,13 @@ import copy, itertools, json, sys
 from types import SimpleNamespace
 sys.path.insert(0, ROOT)
 from api.json_schemas import KEYWORDS
+from sglang.srt import runtime_context
 from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 from sglang.srt.entrypoints.openai.protocol import (
     ChatCompletionRequest, CompletionRequest, EmbeddingRequest,
 )
 from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.server_args import ServerArgs
 from api.chat_request import _FIELDS as CHAT, check_chat
 from api.completion_request import _FIELDS as TEXT, check_completion
 from api.embedding_request import _FIELDS as VECTORS, check_embedding
@@ -61,10 +63,16 @@ MORE = {
         *({"type": "json_schema", "json_schema": {"name": "n", "schema": one}} for one in SCHEMAS),
     ],
 }
-SERVER = SimpleNamespace(tokenizer_manager=SimpleNamespace(
-    server_args=SimpleNamespace(allow_auto_truncate=False, context_length=2048),
-    model_config=SimpleNamespace(context_len=2048),
-))
+if hasattr(runtime_context, "SpawnRanks"):  # newer releases ask their context, not the manager
+    runtime_context.publish(ServerArgs(model_path="dummy", context_length=2048), role="test")
+SERVER = object.__new__(OpenAIServingChat)
+vars(SERVER).update(
+    is_gpt_oss=False, is_gemma4=False, is_minimax_m3=False,
+    tokenizer_manager=SimpleNamespace(
+        server_args=SimpleNamespace(allow_auto_truncate=False, context_length=2048),
+        model_config=SimpleNamespace(context_len=2048, is_multimodal=False),
+    ),
+)
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 MESSAGES = [
     {"role": "system", "content": [{"type": "text", "text": "x"}], "name": "n"},
@@ -166,7 +174,7 @@ def engine_takes(path, body):
         if path == EMBEDDINGS_PATH:
             return
         if path == CHAT_PATH:
-            refused = OpenAIServingChat._validate_request(SERVER, asked)
+            refused = SERVER._validate_request(asked)
             # How long it may be is known of the model: the gateway looks there.
             assert not refused or "is too large" in refused, refused
         params = {
@@ -217,14 +225,22 @@ from engine_adapter.sglang import numbers
 from sglang.srt.managers.scheduler_components import batch_result_processor as processor
 numbers.name_dead_ends()
 said = ((), ("Grammar accept_token failed: 7", 500, "Error"), ("Too many.", 500, "Error"))
-print(json.dumps([vars(processor.FINISH_ABORT(*told)) for told in said]))
+found = [vars(processor.FINISH_ABORT(*told)) for told in said]
+try:
+    raise ValueError(numbers.TOO_SLOW)
+except ValueError:
+    found += [vars(processor.FINISH_ABORT(*told)) for told in said[:2]]
+print(json.dumps(found))
 """
 
 
 def test_a_grammars_dead_end_is_the_requests_fault_in_whatever_words_a_release_has() -> None:
     done = run_code(_DEAD_END)
     assert done.returncode == 0, done.stderr[-3000:]
-    old, new, other = json.loads(done.stdout.splitlines()[-1])
+    old, new, other, *slow = json.loads(done.stdout.splitlines()[-1])
     assert old == new
     assert (old["message"], old["status_code"]) == (NO_WAY_ON, 400)
     assert (other["message"], other["status_code"]) == ("Too many.", 500)
+    for one in slow:
+        assert one["message"].endswith(TOO_SLOW)
+        assert one["status_code"] == 400

@@ -30,7 +30,12 @@ HELD: list[dict[str, Any]] = [
     {"type": "string", "pattern": r"^\W\D\d{3}-\d{4}$"},
     {"type": "string", "pattern": r"^[\w.-]+$"},
     {"type": "string", "format": "date-time"},
-    {"type": "string", "format": "uuid"},
+    *(
+        {"type": "string", "format": name}
+        for name in ("date", "time", "ipv4", "ipv6", "uuid", "email", "hostname", "uri", "duration")
+    ),
+    {"type": "string", "pattern": "^(red|green|(?:dark|light)blue)$"},
+    {"type": "string", "pattern": "^a|b$"},
     {"type": "string", "minLength": 2, "maxLength": 4},
     {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
     {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}], "items": False},

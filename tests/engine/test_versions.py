@@ -15,6 +15,7 @@ import httpx
 import orjson
 import pytest
 
+from coserve.setup import engine_env
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
@@ -73,11 +74,13 @@ def old_root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def old_engine(
-    old_root: Path, engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> Iterator[RunningEngine]:
-    """An engine with the adapter of the last release, started by that release's command."""
-    python = linked(engine_python, old_root, tmp_path / "engine")
+def old_engine(old_root: Path, tiny_model: Path, tmp_path: Path) -> Iterator[RunningEngine]:
+    """An engine with the adapter and the SGLang of the last release, started by its command."""
+    sglang = engine_env.default_sglang(old_root)
+    its_python = engine_env.venv_of(ROOT, sglang) / "bin/python"
+    if not its_python.exists():
+        pytest.skip(f"the last release serves with SGLang {sglang}: run `make test-sglang` first")
+    python = linked(its_python, old_root, tmp_path / "engine")
     settings = tiny_settings(python, tiny_model)
     asked = [python, tiny_model, OLD_MODEL, settings.port]
     told = subprocess.run(

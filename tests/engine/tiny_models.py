@@ -159,6 +159,22 @@ def _qwen3_next() -> Any:
     )
 
 
+def _qwen2_vl() -> Any:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+    vision = {
+        "depth": 1,
+        "embed_dim": 32,
+        "hidden_size": SIZES["hidden_size"],
+        "num_heads": 2,
+        "mlp_ratio": 2,
+        "in_chans": 3,  # SGLang reads this name, which published configurations have
+    }
+    text = {**SIZES, "rope_parameters": rope}
+    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=text, vision_config=vision))
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "llama": _llama,
     "qwen3": _qwen3,
@@ -170,6 +186,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
     "qwen3_next": _qwen3_next,
+    "qwen2_vl": _qwen2_vl,
 }
 """Family -> makes its model."""
 

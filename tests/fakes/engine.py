@@ -265,6 +265,12 @@ def usage_block(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
     }
 
 
+def likely(word: str, num_others: int) -> dict[str, Any]:
+    """A token with its log probability, and those of so many others."""
+    told = {"token": word, "bytes": list(word.encode()), "logprob": -0.125}
+    return {**told, "top_logprobs": [told] * num_others}
+
+
 def whole_answer(
     path: str, body: Mapping[str, Any], text: str, finish: str, usage: dict[str, Any]
 ) -> dict[str, Any]:
@@ -276,6 +282,10 @@ def whole_answer(
         }  # fmt: skip
     else:
         choice["text"] = text
+    if path == CHAT_PATH and body.get("logprobs"):
+        num_others = body.get("top_logprobs") or 0
+        tokens = [likely(word, num_others) for word in text.split()]
+        choice["logprobs"] = {"content": tokens}
     choice |= {"finish_reason": finish, "matched_stop": None}
     return {
         "id": body.get("rid", ""),

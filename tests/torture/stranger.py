@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 
 from store.session import Database
 from tests.chaos.observer import Observer
+from tests.fakes.endless import ENDLESS, endless
 from tests.torture.installation import TorturedInstallation
 from tests.torture.tenants import new_project
 
@@ -22,6 +23,7 @@ LINE = b"""{"custom_id": "one", "method": "POST", "url": "/v1/chat/completions",
 "model": "fake-model", "messages": [{"role": "user", "content": "Hello."}]}}""".replace(b"\n", b" ")
 NO_ENGINE = "http://127.0.0.1:99999"
 OTHER_ANSWERS = (b"[]", b"null")
+ENDLESS_WAYS = ("heads before it", "a chunk's extension", "a body in chunks")
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -118,12 +120,21 @@ class Stranger:
 
     @asynccontextmanager
     async def bad_engines(self) -> AsyncIterator[None]:
-        """Rows of engines whose address is none, or that answer other JSON to everything."""
-        servers, urls = [], [NO_ENGINE]
-        for said in OTHER_ANSWERS:
-            server = await asyncio.start_server(_answering(said), "127.0.0.1", 0)
-            servers.append(server)
-            urls.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        """Rows of engines whose address is none, or that answer other JSON, or without end."""
+        urls = [NO_ENGINE]
+        async with AsyncExitStack() as stack:
+            for said in OTHER_ANSWERS:
+                server = await asyncio.start_server(_answering(said), "127.0.0.1", 0)
+                stack.callback(server.close)
+                urls.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            servers = [endless(*ENDLESS[way]) for way in ENDLESS_WAYS]
+            urls += [(await stack.enter_async_context(server)).url for server in servers]
+            async with self._rows(urls):
+                yield
+
+    @asynccontextmanager
+    async def _rows(self, urls: list[str]) -> AsyncIterator[None]:
+        """Engines that are registered for a while."""
         try:
             await self._observer.ask(
                 "INSERT INTO engines (url, added_at) SELECT url, now()"
@@ -135,8 +146,6 @@ class Stranger:
             await self._observer.ask(
                 "DELETE FROM engines WHERE url = ANY(%(urls)s::text[])", {"urls": urls}
             )
-            for server in servers:
-                server.close()
 
 
 def _answering(said: bytes) -> Answering:

@@ -10,7 +10,9 @@ cap and, where there is a target for it, the pace. Each step, in this order:
    quantile of measured over predicted time, is before the earliest deadline;
 4. without any online request, offline work alone, filled for throughput.
 
-An arrival stops a step if its own first token would be late otherwise. Offline requests left out
+An arrival stops a step if its own first token would be late otherwise. Where such a step costs more
+than another, since it leaves captured graphs and the device waits for its launch, it is filled as
+one that can be stopped or as a short one, whichever takes more. Offline requests left out
 are parked with their KV. Pages for online requests come from parked offline requests, checkpointed
 ones first. Offline prompts that cannot share a step with the online decoding requests have one of
 their own in turn, as online prompts have.
@@ -22,7 +24,7 @@ import math
 
 from engine_adapter.scheduling.builder import UNARMED, PlanBuilder, with_requests
 from engine_adapter.scheduling.harvest import Harvester
-from engine_adapter.scheduling.latency import LatencyModel, StepLoad, efficient_step_s
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
 from engine_adapter.scheduling.online import (
     OnlineArrivals,
@@ -122,11 +124,45 @@ class ConserveV2(PolicyBase):
             share = self.settings.ttft_planning_share
             budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()
+        budget_s = self._choose_executor(builder, budget_s, online_s)
         harvester.fill_beside_online(
             min(budget_s, self._level_budget_s(builder, requests, budget_s))
         )
         online.close(builder.predicted_s())
         return budget_s, online_s
+
+    def _choose_executor(self, builder: PlanBuilder, budget_s: float, online_s: float) -> float:
+        """Fill the step as one that can be stopped, or as a short one that cannot.
+
+        The first waits for the results of the step before and runs outside captured graphs. It is
+        the one that fits more prompt tokens, and there is no choice where a stop costs neither.
+
+        Returns:
+            The budget of such a step.
+        """
+        gap_s = builder.snapshot.armed_gap_s
+        if not (self.settings.safepoints and self._drops(builder)):
+            return budget_s
+        if not (gap_s or builder.snapshot.limits.eager_modes):
+            return budget_s
+        model, most = builder.model, builder.snapshot.limits.max_chunk_tokens
+        armed_s = builder.bounded_s(budget_s - gap_s)
+        short_s = min(builder.bounded_s(budget_s), online_s + self._worth_a_stop_s())
+        eager = model.eager if builder.runs_eager(SafepointMode.DROP) else model
+        if model.max_tokens(builder.load, 0, most, short_s) >= eager.max_tokens(
+            builder.load, 0, most, armed_s
+        ):
+            builder.is_short = True
+            return min(budget_s, builder.budget_for(short_s))
+        if eager is not model:
+            builder.run_eager()
+        return budget_s - gap_s
+
+    def _drops(self, builder: PlanBuilder) -> bool:
+        return self.settings.drop_mixed and builder.snapshot.limits.request_drop
+
+    def _worth_a_stop_s(self) -> float:
+        return self.settings.safepoint_interval_s or WORTH_A_STOP_S
 
     def _level_budget_s(
         self, builder: PlanBuilder, requests: RequestsByPhase, budget_s: float
@@ -167,13 +203,12 @@ class ConserveV2(PolicyBase):
         if not self.settings.safepoints or builder.num_offline == 0:
             return UNARMED
         limits = builder.snapshot.limits
-        given_s = self.settings.safepoint_interval_s
-        interval_s = given_s or SAFEPOINT_INTERVAL_S
-        if builder.predicted_s() - online_s <= (given_s or WORTH_A_STOP_S):
+        interval_s = self.settings.safepoint_interval_s or SAFEPOINT_INTERVAL_S
+        if builder.predicted_s() - online_s <= self._worth_a_stop_s():
             return UNARMED
         if builder.num_online:
-            droppable = limits.request_drop and (builder.has_chunks or limits.decode_safepoints)
-            if self.settings.drop_mixed and droppable:
+            stoppable = builder.has_chunks or limits.decode_safepoints
+            if self._drops(builder) and stoppable and not builder.is_short:
                 return Safepoints(SafepointMode.DROP, interval_s)
             return UNARMED
         if not builder.has_chunks and not limits.decode_safepoints:
@@ -181,3 +216,51 @@ class ConserveV2(PolicyBase):
         if builder.has_chunks and not limits.prefill_safepoints:
             return UNARMED
         return Safepoints(SafepointMode.ABORT, interval_s)
+
+
+# --- The shortest step that is long enough for offline work.
+
+# Exact for a step time that is linear in its tokens, and within some per cent for a bent one.
+CHORDS = 3
+
+
+def efficient_step_s(
+    model: LatencyModel, load: StepLoad, bound_s: float, rate_share: float, most_tokens: int
+) -> float:
+    """Length of the shortest step whose offline rate is high enough.
+
+    Args:
+        model: Predicts steps.
+        load: The online decoding requests of the step.
+        bound_s: Length of the full step.
+        rate_share: Share of the full step's rate that is enough.
+        most_tokens: Prompt tokens that a step may have.
+
+    Returns:
+        At most `bound_s`; `bound_s` itself where nothing fits beside the load.
+    """
+    if rate_share >= 1.0 or not load.decode_requests:
+        return bound_s
+    full_tokens = model.max_tokens(load, 0, most_tokens, bound_s)
+    if full_tokens <= 0:
+        return bound_s
+    full_s = _with_tokens_s(model, load, full_tokens)
+    enough = rate_share * full_tokens / full_s
+
+    # The rate is enough where T(n) - n / enough <= 0. That is convex, so the chord from one token
+    # to a step that is long enough crosses zero at a shorter one that is long enough too.
+    low_s, num_tokens, step_s = _with_tokens_s(model, load, 1), full_tokens, full_s
+    above = low_s - 1.0 / enough
+    for _ in range(CHORDS):
+        below = num_tokens / enough - step_s
+        if above <= 0.0 or below <= 0.0:
+            break
+        num_tokens = 1 + math.ceil((num_tokens - 1) * above / (above + below))
+        step_s = _with_tokens_s(model, load, num_tokens)
+    return min(bound_s, step_s)
+
+
+def _with_tokens_s(model: LatencyModel, load: StepLoad, num_tokens: int) -> float:
+    mixed = load.copy()
+    mixed.add_chunk(num_tokens, 0)
+    return model.predict(mixed)

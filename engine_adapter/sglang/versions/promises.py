@@ -88,12 +88,15 @@ def promises_for(found: str) -> Promises | None:
     return Promises(**{**plain, "replaced": frozenset(plain["replaced"])})
 
 
-def differences(promised: Promises, real: Collection[str] = ()) -> Differences:
+def differences(
+    promised: Promises, real: Collection[str] = (), *, fixed: bool = False
+) -> Differences:
     """All that the SGLang that is installed has otherwise.
 
     Args:
         promised: What was signed.
         real: Classes whose attributes are looked up on a real object instead (`missing_on`).
+        fixed: Also what is replaced on a CPU, which elsewhere the plugin for CPUs looks at itself.
     """
     found = Differences()
     for symbol, wanted in promised.names.items():
@@ -118,6 +121,8 @@ def differences(promised: Promises, real: Collection[str] = ()) -> Differences:
         is_fatal = symbol in promised.replaced
         told = found.fatal if is_fatal else found.texts
         told.append(f"the source of {symbol} changed: read it again")
+    for symbol in changed(promised.fixed) if fixed else ():
+        found.fatal.append(f"the source of {symbol} changed, which is replaced on a CPU")
     return found
 
 
@@ -227,7 +232,7 @@ def main() -> int:
     if promised is None:
         sys.stdout.write("no release of this family is signed\n")
         return 1
-    found = differences(promised)
+    found = differences(promised, fixed=True)
     for sentence in found.fatal:
         sys.stdout.write(f"must be looked at: {sentence}\n")
     for sentence in found.texts:

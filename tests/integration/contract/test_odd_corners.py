@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import orjson
 import pytest
+from backports import zstd
 
 from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of
 
@@ -37,7 +38,13 @@ def test_l_06_log_probabilities_of_completions(live: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
+    ("coding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("zstd", zstd.compress),
+        ("identity", bytes),
+    ],
 )
 def test_z_02_compression(live: Live, coding: str, pack: Callable[[bytes], bytes]) -> None:
     head = {"content-type": "application/json", "content-encoding": coding}

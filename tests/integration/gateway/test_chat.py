@@ -8,6 +8,7 @@ from typing import Literal
 import openai
 import pytest
 
+from engine_adapter.client.choices import ONLINE_AT_ONCE
 from tests.integration.gateway.conftest import MODEL, Online
 
 
@@ -112,6 +113,26 @@ async def test_one_failed_choice_ends_the_others(online: Online) -> None:
             await client.chat.completions.create(**online.chat("fake:finish=abort"), n=3)
     assert failed.value.status_code == 503
     await online.until_engine_is_free()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_many_choices_leave_room_for_others(online: Online, *, stream: bool) -> None:
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, len(online.engine.running) + len(online.engine.waiting))
+            await asyncio.sleep(0.001)
+
+    watching = asyncio.ensure_future(watch())
+    body = online.chat("fake:tokens=2 fake:token_ms=5", n=100, stream=stream)
+    async with online.http() as http:
+        reply = await http.post("/v1/chat/completions", json=body)
+    watching.cancel()
+    assert reply.status_code == 200
+    assert reply.text.count('"finish_reason":"stop"') == 100
+    assert 1 < most <= ONLINE_AT_ONCE
 
 
 async def test_completions_prompts_times_choices(online: Online) -> None:

@@ -1,4 +1,4 @@
-"""Who follows background responses: what it costs, and how many may."""
+"""Who follows background responses and results: what it costs, and how many may."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gateway.responses import followers
-from gateway.responses.followers import Followers
+from gateway import followers
+from gateway.followers import Followers
 from service.clock import SystemClock
 from store.repositories import response as responses
 from store.session import Database
-from tests.fixtures.batches import PATIENCE_S
+from tests.fixtures.batches import PATIENCE_S, add_batch, line
 from tests.fixtures.live_gateway import Api
 
 MINE = "proj_default"
 
 
 @contextmanager
-def _statements(database: Database) -> Iterator[list[str]]:
+def statements(database: Database) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(_: object, __: object, statement: str, *___: object) -> None:
@@ -41,8 +41,8 @@ async def test_a_hundred_that_follow_one_response_read_it_once(database: Databas
     async def look(session: AsyncSession) -> bool:
         return await responses.get(session, MINE, "resp_x") is not None
 
-    room: Followers[bool] = Followers(database, SystemClock())
-    with _statements(database) as seen, ExitStack() as stack:
+    room: Followers[bool] = Followers(database, SystemClock(), responses.states, "responses")
+    with statements(database) as seen, ExitStack() as stack:
         one, *others = [
             stack.enter_context(room.following(MINE, "resp_x", look))
             for _ in range(followers.MAX_FOLLOWERS)
@@ -103,3 +103,38 @@ async def test_a_project_has_a_limit_of_followers(
                 await asyncio.sleep(0.05)
         async with http.stream("GET", path, params=wanted) as again:
             assert again.status_code == 200
+
+
+NUM_FEEDS = 20
+
+
+async def test_feeds_of_results_ask_the_database_only_when_there_are_more(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them asked twice a second, and there might be thousands."""
+    monkeypatch.setattr(followers, "MAX_FOLLOWERS", NUM_FEEDS)
+    database: Database = api.app.state.database
+    batch_id = await add_batch(database, api.app.state.file_store, [line("a"), line("b")])
+    path = f"/batches/{batch_id}/results/stream"
+    headers = {"Authorization": f"Bearer {api.key}"}
+    async with (
+        httpx.AsyncClient(base_url=api.base_url, headers=headers, timeout=PATIENCE_S) as http,
+        AsyncExitStack() as following,
+    ):
+        told = []
+        for _ in range(NUM_FEEDS):
+            reply = await following.enter_async_context(http.stream("GET", path))
+            assert reply.status_code == 200
+            told.append(reply.aiter_bytes())
+            await anext(told[-1])
+        refused = await http.get(path)
+        assert refused.status_code == 429
+        assert f"{NUM_FEEDS} results of batches" in refused.json()["error"]["message"]
+        await asyncio.sleep(4 * followers.POLL_INTERVAL_S)
+        with statements(database) as seen:
+            await asyncio.sleep(8 * followers.POLL_INTERVAL_S)
+        assert len([one for one in seen if "row_results" in one]) == 0
+        assert len([one for one in seen if "num_results AS state" in one]) > 1
+    async with asyncio.timeout(PATIENCE_S):
+        while api.app.state.feeds._num_by_project:
+            await asyncio.sleep(0.05)

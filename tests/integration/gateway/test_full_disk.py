@@ -1,8 +1,9 @@
-"""Real disks without room: chat goes on, batches wait, and all ends well when there is some."""
+"""Disks without room, disks and servers that take no writes: chat goes on, batches wait."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -156,3 +157,95 @@ async def test_a_file_store_without_room(
         batch = await read_batch(database, batch_id)
         assert batch.status == BatchStatus.COMPLETED
         assert len(await file_lines(make_file_store(settings), batch.output_file_id)) == 9
+
+
+async def test_a_file_store_that_takes_no_writes(
+    online: Online, database: Database, broker_url: str, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "files", size_mib=4) as disk:
+        settings = BatchSettings(
+            database_url=online.app.state.settings.database_url,
+            broker_url=broker_url,
+            home=tmp_path,
+        )
+        bench = Bench(database)
+        batch_id = await add_batch(
+            database, bench.file_store, [line(f"r{n}") for n in range(9)], model=MODEL
+        )
+        engine = HttpEngineClient(online.app.state.engines.members[0].url)
+        await bench.dispatch(engine)
+        await engine.close()
+        stages = Stages(make_app(settings), settings, DrainPipe())
+        async with online.http() as http:
+            form: dict[str, Any] = {
+                "files": {"file": ("in.jsonl", line("a"))},
+                "data": {"purpose": "batch"},
+            }
+            kept = (await http.post("/v1/files", **form)).json()["id"]
+            disk.allow_writes(False)
+            await stages.stages()
+            assert (await read_batch(database, batch_id)).status == BatchStatus.FINALIZING
+            refused = await http.post("/v1/files", **form)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (503, "storage_unavailable")
+            assert "Read-only" not in error["message"]
+            assert (await http.get("/readyz")).json()["storage_full"] == ["files_away"]
+            assert (await http.get(f"/v1/files/{kept}/content")).content == line("a")
+            await _chats(online)
+            disk.allow_writes(True)
+            assert (await http.post("/v1/files", **form)).status_code == 200
+        async with asyncio.timeout(PATIENCE_S):
+            while (await read_batch(database, batch_id)).status != BatchStatus.COMPLETED:
+                await stages.stages()
+                await asyncio.sleep(0.1)
+        await stages.aclose()
+        batch = await read_batch(database, batch_id)
+        assert len(await file_lines(make_file_store(settings), batch.output_file_id)) == 9
+
+
+async def test_a_database_that_takes_no_writes(
+    postgres_server: postgres.PostgresFiles, online: Online, database: Database
+) -> None:
+    """As after a failover: whoever is connected reads from a server that is no longer the first."""
+
+    def server_says(statement: str) -> None:
+        with postgres_server.connect() as connection:
+            connection.execute(statement.encode())
+
+    bench = Bench(database)
+    lines = [line(f"r{n}", ANSWER) for n in range(NUM_LINES)]
+    batch_id = await add_batch(database, bench.file_store, lines, model=MODEL)
+    await _chats(online)
+    engine = HttpEngineClient(online.app.state.engines.members[0].url)
+    dispatching = asyncio.ensure_future(bench.dispatch(engine))
+    await online.until_engine_is_busy()
+    server_says("ALTER SYSTEM SET default_transaction_read_only = on")
+    server_says("SELECT pg_reload_conf()")
+    try:
+        async with asyncio.timeout(PATIENCE_S), online.http() as http:
+            while True:
+                await _chats(online)
+                form = {"file": ("in.jsonl", line("a"))}
+                refused = await http.post("/v1/files", files=form, data={"purpose": "batch"})
+                if refused.status_code != 200:
+                    break
+                await asyncio.sleep(0.1)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"]) == (503, "database_unavailable")
+            assert "takes no writes" in error["message"]
+            said = await http.get("/statusz")
+            assert said.status_code == 503
+            assert said.json()["parts"]["database"]["why"] == "takes no writes"
+            while "The database takes no writes" not in json.dumps(said.json()["verdict"]):
+                await asyncio.sleep(0.1)
+                said = await http.get("/statusz")
+            await _chats(online)
+    finally:
+        server_says("ALTER SYSTEM RESET default_transaction_read_only")
+        server_says("SELECT pg_reload_conf()")
+    ending = await asyncio.wait_for(dispatching, PATIENCE_S)
+    if ending.more_work:  # another server may have taken its lease meanwhile
+        await bench.dispatch(engine)
+    await engine.close()
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_completed, batch.num_failed) == (NUM_LINES, 0)

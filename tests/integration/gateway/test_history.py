@@ -15,9 +15,9 @@ from sqlalchemy import text
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.scheduling.distribution import EDGES_S
-from gateway.history.reading import WINDOWS, read
+from gateway.history.reading import CHART_SPANS, read
 from gateway.history.recorder import HistoryRecorder
-from gateway.history.series import ENGINE, NUM_OF_DISTRIBUTION
+from gateway.history.series import NUM_OF_DISTRIBUTION, EngineTime
 from gateway.observability.latency_metrics import LatencyMetrics
 from service.clock import SystemClock
 from store.repositories import history
@@ -33,7 +33,7 @@ async def sums(database: Database, step_s: int) -> dict[tuple[str, str], list[fl
     """By series and subject, over all steps of a length."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     async with database.unit_of_work() as session:
-        for point in await history.points(session, step_s, window_s=10**6, series=SERIES):
+        for point in await history.points(session, step_s, span_s=10**6, series=SERIES):
             known = found[point.series, point.subject]
             found[point.series, point.subject] = [
                 a + b for a, b in zip_longest(known, point.figures, fillvalue=0.0)
@@ -47,7 +47,7 @@ def report(online_tokens: int, offline_tokens: int, **more: Any) -> dict[str, An
 
 
 def engine(figures: Sequence[float], name: str) -> float:
-    return figures[ENGINE.index(name)]
+    return figures[EngineTime._fields.index(name)]
 
 
 async def test_it_says_what_metrics_say(online: Online, database: Database) -> None:
@@ -211,19 +211,23 @@ async def add_steps(database: Database, lengths: dict[str, int]) -> None:
 
 
 async def test_the_database_adds_up_models_and_leaves_engines_apart(database: Database) -> None:
-    assert max(len(ENGINE), NUM_OF_DISTRIBUTION) <= history.MAX_FIGURES
-    lengths = {"engine": len(ENGINE), "ttft:online": NUM_OF_DISTRIBUTION, "tbt:online": 7}
+    assert max(len(EngineTime._fields), NUM_OF_DISTRIBUTION) <= history.MAX_FIGURES
+    lengths = {
+        "engine": len(EngineTime._fields),
+        "ttft:online": NUM_OF_DISTRIBUTION,
+        "tbt:online": 7,
+    }
     await add_steps(database, lengths)
-    window = WINDOWS["24h"]
+    span = CHART_SPANS["24h"]
     async with database.unit_of_work() as session:
-        single = await history.points(session, 600, window_s=window.window_s, series=[*lengths])
-        found = await read(session, window, [*lengths])
+        single = await history.points(session, 600, span_s=span.span_s, series=[*lengths])
+        found = await read(session, span, [*lengths])
     told = {moment.at_s: moment for moment in found.moments}
     assert len(told) == 40 - 1, "gaps are moments too, but for the newest"
     for one in single:
         moment = told[one.at_s]
         if one.series == "engine":
-            assert moment.engines[one.subject].figures[: len(one.figures)] == one.figures
+            assert [*moment.engines[one.subject]][: len(one.figures)] == one.figures
         else:
             parts = [p.figures for p in single if (p.at_s, p.series) == (one.at_s, one.series)]
             together = [sum(column) for column in zip(*parts, strict=True)]

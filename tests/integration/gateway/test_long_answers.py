@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
+import pytest
 
 from gateway.http.parsing import BRIEF_BYTES
 from tests.integration.gateway.conftest import MODEL, Online
@@ -99,3 +100,46 @@ async def test_tools_of_a_short_body(online: Online) -> None:
             assert reply.json()["choices"][0]["message"]["content"] == "yes"
             work = {name: found[name] > 0 for name in ("check_chat", "weigh", "engine_body")}
             assert set(work.values()) == {not aside}
+
+
+NUM_TOKENS = 2000
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/responses"], ids=["chat", "response"]
+)
+@pytest.mark.parametrize("is_long", [True, False], ids=["long", "short"])
+async def test_an_answer_with_log_probabilities(online: Online, path: str, is_long: bool) -> None:
+    """Eight thousand tokens with 20 alternatives each held the loop for more than a second."""
+    order = f"fake:tokens={NUM_TOKENS if is_long else 2}"
+    body = online.chat(order, logprobs=True, top_logprobs=20)
+    if path.endswith("responses"):
+        body = {"model": MODEL, "input": order, "top_logprobs": 20}
+    async with online.http() as http:
+        with calls() as found:
+            reply = await http.post(path, content=orjson.dumps(body))
+    assert reply.status_code == 200, reply.text
+    work = {name: found[name] > 0 for name in ("decode_reply", "chat_logprobs", "_bounded")}
+    assert set(work.values()) == {not is_long}
+    made = reply.json()
+    if path.endswith("responses"):
+        tokens = made["output"][0]["content"][0]["logprobs"]
+        assert found["_row"] == (not is_long)
+    else:
+        tokens = made["choices"][0]["logprobs"]["content"]
+    assert len(tokens) == (NUM_TOKENS if is_long else 2)
+    assert all(len(token["top_logprobs"]) == 20 for token in tokens)
+
+
+@pytest.mark.parametrize("is_long", [True, False], ids=["long", "short"])
+async def test_a_stream_of_long_events(online: Online, is_long: bool) -> None:
+    """An echoed prompt with log probabilities is one event."""
+    width = 100_000 if is_long else 10
+    body = {"model": MODEL, "input": f"fake:tokens=3 fake:width={width}", "stream": True}
+    async with online.http() as http:
+        with calls() as found:
+            reply = await http.post("/v1/responses", content=orjson.dumps(body))
+    assert reply.status_code == 200, reply.text
+    assert reply.text.count("event: response.completed") == 1
+    assert len(reply.content) > 3 * width
+    assert (found["text"] == 0) == is_long

@@ -37,7 +37,7 @@ async def test_chat_and_the_tasks_beside_it(online: Online) -> None:
 
 
 async def test_the_measurement_of_the_page_sends_tasks_both_ways(online: Online) -> None:
-    found = await measure(online.url, online.key, MODEL, seconds=1.8, rate=20)
+    found = await measure(online.url, online.key, MODEL, seconds=1.8, rate=10)
     assert all(one["n"] > 2 and one["p50_ms"] <= one["p90_ms"] for one in found.values()), found
     flex: list[str] = []
     chats: list[str] = []

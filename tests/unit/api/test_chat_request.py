@@ -97,7 +97,17 @@ REFUSED = [
     ({"response_format": schema_format(deep(40))}, "response_format.json_schema.schema"),
     ({"response_format": schema_format({"e": [0] * 3000})}, "response_format.json_schema.schema"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    (
+        {"response_format": schema_format({"items": {"pattern": "a{2000}"}})},
+        "response_format.json_schema.schema.items",
+    ),
+    ({"regex": "[a-z]?" * 17}, "regex"),
+    ({"ebnf": 'root ::= ("a"{1,99}){1,99}'}, "ebnf"),
     ({"tools": [{"type": "code"}]}, "tools[0].type"),
+    *(
+        ({"tools": [{"type": "function", "function": {"name": one}}]}, "tools[0].function.name")
+        for one in ("", " ", "\n", "x" * 65, None, 1)
+    ),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": [TOOL], "tool_choice": "maybe"}, "tool_choice"),
     (

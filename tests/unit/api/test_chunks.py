@@ -174,7 +174,17 @@ def test_an_error_event_is_wrapped_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [b"{", b"[]", b"3", b'{"choices": 3}', b'{"choices": [3]}', b'{"choices": [{}]}']
+    "event",
+    [
+        b"{",
+        b"[]",
+        b"3",
+        b'{"choices": 3}',
+        b'{"choices": [3]}',
+        b'{"choices": [{}]}',
+        chat_event({"content": 3}),
+        chat_event({"content": ["a"]}),
+    ],
 )
 def test_nonsense_is_an_error(event: bytes) -> None:
     with pytest.raises(StreamFailed):

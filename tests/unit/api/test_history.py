@@ -55,3 +55,11 @@ def test_a_refusal_beside_a_text(content: Any) -> None:
 def test_what_is_plain_is_passed_on() -> None:
     plain = [{"role": "user", "content": "hi"}]
     assert told(plain)[0] is plain[0]
+
+
+def test_the_closest_look_is_the_closest_that_engines_know() -> None:
+    image = {"url": "data:image/png;base64,AA", "detail": "original"}
+    part = {"type": "image_url", "image_url": image}
+    (made,) = told([{"role": "user", "content": [part]}])
+    assert made["content"][0]["image_url"]["detail"] == "high"
+    assert image["detail"] == "original"

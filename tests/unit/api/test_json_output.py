@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api.chunks import ChunkWriter, StreamHead, event_of
-from api.json_output import dump, one_line
+from api.json_output import FEW_ITEMS, dump, dump_long, let_go_of_lists, one_line
 from api.responses.events import event_bytes
 from batch.finish.output import failure_line, http_line
 
@@ -55,3 +57,11 @@ def test_chunks_parsed_and_copied(end: str, *, chat: bool) -> None:
             made = orjson.loads(event.removeprefix("data: "))["choices"][0]
             texts.append(made["delta"].get("content", "") if chat else made["text"])
     assert "".join(texts) == f"0{end}1{end}2{end}"
+
+
+@given(VALUE, st.integers(1, 200))
+def test_a_long_value_is_written_as_any_other(value: object, times: int) -> None:
+    whole: dict[str, Any] = {"many": [value] * times, "one": value}
+    assert dump_long(whole) == dump(whole)
+    let_go_of_lists(whole)
+    assert len(whole["many"]) <= FEW_ITEMS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from api.chat_request import check_chat
 from api.errors import InvalidRequest
-from api.json_schemas import KEYWORDS, NOT_HELD, held, held_pattern
+from api.json_patterns import FORMAT_PATTERNS, held_pattern
+from api.json_schemas import KEYWORDS, NOT_HELD, held
 from api.responses.request import check_response
 
 BARE = {"type": "object", "properties": {"a": {"type": "array", "items": {"multipleOf": 5}}}}
@@ -108,8 +110,14 @@ def test_strict_is_refused_by_the_path(strict: bool | None) -> None:
     [
         ("^a+$", "^a+$"),
         ("a.b", r'^a[^"\\\x00-\x1f]b$'),
-        (r"^(?:a|b)\d{2}$", None),
+        (r"^(?:a|b)\d{2}$", "^(?:a|b)[0-9]{2}$"),
         (r"(a|b)\d", "^(a|b)[0-9]$"),
+        ("^(red|green|(?:dark|light)blue)$", "^(red|green|(?:dark|light)blue)$"),
+        ("^a|b$", "^(?:a|b)$"),
+        (r"^a$|^\|b$|c", r"^(?:a|\|b|c)$"),
+        ("[|]a|b", "^(?:[|]a|b)$"),
+        ("(^a|b)$", None),
+        ("a$b|c", None),
         ("[^x]", r'^[^"\\\x00-\x1fx]$'),
         *((bad, None) for bad in ('a"b', r"\\", r"\n", "(?=a)", r"\ba", r"(a)\1", "[ -~]", "é[é]")),
     ],
@@ -122,3 +130,37 @@ def test_the_page_has_the_table() -> None:
     page = (Path(__file__).parents[3] / "docs/api.md").read_text()
     for name, (how, why) in KEYWORDS.items():
         assert f"| `{name}` | {how} | {why} |" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("date", ["2024-01-31", "0001-02-28", "1999-11-30"],
+         ["0000-01-01", "2023-02-29", "2000-06-31", "2000-13-01", "99-01-01", "2000-1-1"]),
+        ("time", ["00:00:00Z", "23:59:59.123+14:00"], ["24:00:00Z", "12:60:00Z", "12:00:60Z",
+         "12:00:00", "12:00Z"]),
+        ("date-time", ["2024-01-31T00:00:00Z", "2024-12-01T23:59:59.5-08:00"],
+         ["2000-06-31T00:00:00Z", "2024-01-31 00:00:00Z", "2024-01-31T00:00:00"]),
+        ("ipv4", ["0.0.0.0", "255.249.199.10"], ["256.1.1.1", "01.1.1.1", "1.1.1", "1.1.1.1.1"]),
+    ],
+)  # fmt: skip
+def test_formats_that_are_patterns(name: str, good: list[str], bad: list[str]) -> None:
+    pattern = FORMAT_PATTERNS[name]
+    assert held({"type": "string", "format": name}) == ({"type": "string", "pattern": pattern}, [])
+    assert held_pattern(pattern) == pattern  # it needs no escapes
+    assert [one for one in good if not re.fullmatch(pattern, one)] == []
+    assert [one for one in bad if re.fullmatch(pattern, one)] == []
+
+
+def test_a_pattern_is_held_before_a_format() -> None:
+    schema = {"type": "string", "format": "date", "pattern": "^2"}
+    assert held(schema) == ({"type": "string", "pattern": "^2$"}, ["format"])
+    unheld = {"type": "string", "format": "date", "pattern": "(?=2)"}
+    assert held(unheld)[1] == ["pattern"]
+    assert held(unheld)[0]["pattern"] == FORMAT_PATTERNS["date"]
+
+
+def test_counts_may_be_written_as_floats() -> None:
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 2.0}, "maxItems": 1e300}
+    assert held(schema)[0]["maxItems"] == 2**31 - 1
+    assert held(schema)[0]["items"]["pattern"].endswith("{0,2}$")

@@ -15,7 +15,7 @@ from api import objects
 from api.chat_request import check_chat
 from api.completion_request import check_completion
 from api.errors import InvalidRequest
-from api.objects import OBJECTS, TAKEN_KEYS
+from api.objects import OBJECTS, REFUSED_KEYS, TAKEN_KEYS
 from api.responses.request import check_response
 
 PIXEL = (
@@ -208,9 +208,23 @@ OFFICIAL: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("params", "kind"), OFFICIAL)
 def test_the_official_client_sends_no_key_that_is_unknown(params: Any, kind: str) -> None:
     sent = params.__required_keys__ | params.__optional_keys__
-    elsewhere = {"audio", "function_call"}  # the second is `api.legacy_functions`'
-    not_served = elsewhere if kind == "assistant" else set()
-    assert sent - OBJECTS[kind] - TAKEN_KEYS.keys() == not_served
+    elsewhere = {"function_call"} if kind == "assistant" else set()  # `api.legacy_functions`'
+    assert sent - OBJECTS[kind] - TAKEN_KEYS.keys() - REFUSED_KEYS.keys() == elsewhere
+
+
+def test_what_is_not_served_says_what_to_do() -> None:
+    call = {"id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}
+    for more, param, why in (
+        ({"audio": {"id": "a"}}, "audio", "models here answer with text"),
+        ({"tool_calls": [call]}, "tool_calls[0].custom", "custom tools are not served"),
+    ):
+        said = [{"role": "assistant", "content": "x", **more}, {"role": "user", "content": "y"}]
+        with pytest.raises(InvalidRequest, match=why) as refused:
+            check_chat({"model": "m", "messages": said})
+        assert (refused.value.param, refused.value.code) == (
+            f"messages[0].{param}",
+            "unsupported_parameter",
+        )
 
 
 def test_the_page_lists_what_is_taken() -> None:

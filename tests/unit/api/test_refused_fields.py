@@ -73,6 +73,11 @@ def test_what_changes_nothing_is_taken(check: Check, body: dict[str, Any], param
     [
         (check_chat, {**CHAT, "max_token": 5}, "max_tokens"),
         (check_chat, {**CHAT, "temprature": 0.5}, "temperature"),
+        (check_chat, {**CHAT, "TEMPERATURE": 0.5}, "temperature"),
+        (check_chat, {**CHAT, "input": "hi"}, "messages"),
+        (check_chat, {**CHAT, "max_output_tokens": 5}, "max_completion_tokens"),
+        (check_completion, {**COMPLETION, "max_completion_tokens": 5}, "max_tokens"),
+        (check_completion, {**COMPLETION, "messages": []}, "prompt"),
         (check_completion, {**COMPLETION, "max_tokenz": 5}, "max_tokens"),
         (check_embedding, {**INPUT, "dimension": 5}, "dimensions"),
         (check_response, {**INPUT, "max_tokens": 5}, "max_output_tokens"),

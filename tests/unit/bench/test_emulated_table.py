@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import Any
 
 from bench.ablation import OUTSTANDING, Case, make_device, offline_lengths
-from bench.against_stock import BEST, MIXED, tables
+from bench.against_stock import BEST, MIXED, Cell, tables
 from bench.emulated_table import (
     EARLY,
     JUST_IN_TIME,
@@ -21,6 +22,8 @@ from bench.emulated_table import (
     in_ratios,
     lacking,
     lead_s,
+    level_lines,
+    run_pieces,
     simulated_choice,
     systems_of,
 )
@@ -100,6 +103,41 @@ def test_only_systems_that_a_cell_lacks_are_run_and_what_it_had_stays() -> None:
     assert cell["systems"]["online-only"] == CELL["systems"]["online-only"]
     assert lacking(cell, wanted) == []
     assert cell["beside_simulated"].keys() == {JUST_IN_TIME, *CELL["beside_simulated"]}
+
+
+def test_systems_of_a_cell_run_one_by_one_and_a_run_that_is_ended_goes_on() -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def run(_case: Case, settings: dict[str, str], names: Any, targets: Any) -> Cell:
+        asked.extend((name, tuple(targets)) for name in names)
+        return {
+            "case": [DEVICE, "gamma", SEED],
+            "chosen": settings,
+            "targets_ms": {"ttft": 90.0, "tbt": 20.0},
+            "systems": {name: figures(1.0, 1.0, 1.0, 1.0) for name in names},
+        }
+
+    wanted = ["online-only", NO_PREEMPTION, f"{OURS}:max"]
+    cells: list[Cell] = []
+    pieces = run_pieces(cells, CASE, wanted, ["--tbt-ms=20"], math.inf, run)
+    next(pieces)
+    next(pieces)  # ended here
+    assert set(cells[0]["systems"]) == set(wanted[:2])
+    assert list(run_pieces(cells, CASE, wanted, [], 0.0, run)) == [], "no time is left"
+    assert len(list(run_pieces(cells, CASE, wanted, [], math.inf, run))) == 1
+    own = ("--ttft-ms=90.0", "--tbt-ms=20.0")
+    assert asked == [(wanted[0], ("--tbt-ms=20",)), (wanted[1], own), (wanted[2], own)]
+    assert len(cells) == 1
+
+
+def test_levels_are_shown_where_they_were_run() -> None:
+    level = {f"{OURS}:balanced": figures(110.0, 52.0, 12.0, 800.0)}
+    lines = level_lines([CELL, {**CELL, "systems": CELL["systems"] | level}])
+    assert lines == [
+        "| | balanced |",
+        "|---|---|",
+        "| H200, gamma | 1.10 · 1.04 · 1.20 · 80 % |",
+    ]
 
 
 def test_a_new_cell_has_the_settings_that_the_simulator_chose() -> None:

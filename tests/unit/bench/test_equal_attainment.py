@@ -30,7 +30,7 @@ def test_fairness_is_one_for_equals_and_a_share_for_one_alone() -> None:
 def test_a_sweep_without_traces_ends_in_a_row_and_a_bar(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(equal_attainment, "WINDOW_S", 4.0)
+    monkeypatch.setattr(equal_attainment, "MEASURED_S", 4.0)
     monkeypatch.setattr(equal_attainment, "LEAD_S", 1.0)
     monkeypatch.setattr(equal_attainment, "SCALES", (0.5,))
     case = Case("azure-conv", 3, tmp_path)

@@ -234,7 +234,7 @@ async def test_a_failed_batch_shows_every_wrong_line(site: Site) -> None:
     async with site.admin() as client:
         page = (await client.get(f"/admin/batches/{batch_id}")).text
     assert "Errors in the input" in page
-    assert "not parseable as valid JSON" in page
+    assert "not valid JSON" in page
     assert "same as that of line 1" in page
     assert "Validation failed" in page
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from batch.finish.finalize import finalize
+from gateway.dashboard import events
 from gateway.replica import Readings
 from service.clock import SystemClock
 from store.repositories import key as keys
@@ -142,6 +143,22 @@ async def test_a_database_that_goes_away_is_said_and_outlived(site: Site) -> Non
         site.app.state.database = database
         site.app.state.readings = Readings(database, None, SystemClock())
         assert "hidden" in await watcher.until("trouble")
+
+
+async def test_one_key_may_have_so_many_pages_open(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_STREAMS", 2)
+    async with site.admin() as client:
+        async with watching(client, "view=batches"), watching(client, "view=engines"):
+            refused = await client.get("/admin/events?view=batches")
+            assert refused.status_code == 429
+        async with asyncio.timeout(8.0):
+            while True:
+                async with client.stream("GET", "/admin/events?view=batches") as again:
+                    if again.status_code == 200:
+                        break
+                await asyncio.sleep(0.05)
 
 
 async def test_a_stream_of_nothing_is_refused(site: Site) -> None:

@@ -84,7 +84,7 @@ async def test_what_counts_as_backlog(database: Database) -> None:
     _, service = await read(database, one)
     assert service.backlog_bytes == num_bytes
     paused = await add_batch(database, bench.file_store, [line("a")])
-    await add_batch(database, bench.file_store, [line("a")], window_s=0)
+    await add_batch(database, bench.file_store, [line("a")], completion_window_s=0)
     async with database.unit_of_work() as session:
         await pause(session, DEFAULT_PROJECT_ID, paused)
     reading, service = await read(database, one)

@@ -71,6 +71,7 @@ def chat(**more: Any) -> dict[str, Any]:
         ("tool_choice", {"tools": [SPACE], "tool_choice": {"type": "function", "name": "f"}}),
         ("tools[0].parameters", {"tools": [{**TOOL, "parameters": "x"}]}),
         ("tool_choice", {"tool_choice": "required"}),
+        ("tools[0].name", {"tools": [{**TOOL, "name": ""}]}),
         ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}),
         ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "file_search"}}),
         ("text.format.type", {"text": {"format": {"type": "grammar"}}}),

@@ -186,6 +186,9 @@ def test_a_failure_is_the_last_event(error: Any, code: str, *, begun: bool) -> N
         b'{"error": {"code": 500, "message": "x"}}',
         chunk({}, "abort"),
         chunk(call_delta(1, "{}")),
+        chunk({"content": 3}),
+        chunk({"content": ["a"]}),
+        chunk({"reasoning_content": {"a": 1}}),
     ],
 )
 def test_what_an_engine_must_not_send_is_a_failure(event: bytes) -> None:

@@ -8,6 +8,7 @@ import resource
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -127,3 +128,70 @@ async def test_urls(tmp_path: Path) -> None:
 def test_urls_that_name_no_store(url: str) -> None:
     with pytest.raises(ValueError, match="file store"):
         file_store_from_url(url)
+
+
+TOUCHES = {"open", "os.remove", "os.rename", "os.mkdir", "os.truncate"}
+touched: dict[str, set[int]] = {}
+"""Threads that touched what lies below a folder; a hook of the interpreter stays."""
+
+
+def note_touch(event: str, args: tuple[object, ...]) -> None:
+    if event in TOUCHES and isinstance(args[0], (str, Path)):
+        for folder, threads in touched.items():
+            if str(args[0]).startswith(folder):
+                threads.add(threading.get_ident())
+
+
+async def test_the_loop_touches_no_disk(tmp_path: Path) -> None:
+    """Not even to make a file: while others flush theirs, that waits for the disk's journal."""
+    sys.addaudithook(note_touch)
+    root = tmp_path / "files"
+    threads = touched.setdefault(str(root), set())
+    store = LocalFileStore(root)
+    await store.put("file-1", chunks(b"a" * 600_000, b"b"))
+    async for _ in store.stream("file-1"):
+        pass
+    await store.read_range("file-1", 0, 1)
+    interrupted = asyncio.ensure_future(store.put("file-2", silent(b"c" * 600_000)))
+    while not list((root / "partial").glob("file-2.*")):
+        await asyncio.sleep(0.01)
+    interrupted.cancel()
+    await asyncio.wait((interrupted,))
+    await store.delete("file-1")
+    assert not files_below(root)
+    touched.pop(str(root))
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def silent(*data: bytes) -> AsyncIterator[bytes]:
+    for one in data:
+        yield one
+    await asyncio.Event().wait()
+
+
+async def test_a_cancelled_upload_waits_for_its_flush_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+    late: list[bool] = []
+    fsync = os.fsync
+
+    def slow(file: int) -> None:
+        begun.set()
+        late.append(not over.wait(10))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    store = LocalFileStore(tmp_path / "files")
+    put = asyncio.ensure_future(store.put("file-1", chunks(b"abc")))
+    await asyncio.to_thread(begun.wait, 10)
+    for _ in range(3):
+        put.cancel()
+        await asyncio.sleep(0.01)
+    assert not put.done(), "its bytes are not known to be gone"
+    over.set()
+    await asyncio.wait((put,))
+    assert put.cancelled()
+    assert not any(late), "the loop went on"
+    assert not list((tmp_path / "files" / "partial").iterdir())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from api.errors import InvalidRequest
-from batch.intake.completion_window import window_s
+from batch.intake.completion_window import seconds_of
 
 
 @pytest.mark.contract("E-15")
@@ -12,7 +12,7 @@ from batch.intake.completion_window import window_s
     [("24h", 86400), ("1d", 86400), ("1h", 3600), ("168h", 604_800), ("7d", 604_800)],
 )
 def test_hours_and_days(window: str, seconds: int) -> None:
-    assert window_s(window) == seconds
+    assert seconds_of(window) == seconds
 
 
 @pytest.mark.contract("E-15")
@@ -21,5 +21,5 @@ def test_hours_and_days(window: str, seconds: int) -> None:
 )
 def test_what_is_none(window: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        window_s(window)
+        seconds_of(window)
     assert refused.value.param == "completion_window"

@@ -172,6 +172,14 @@ def test_what_is_allowed(line: dict[str, Any]) -> None:
     assert judge(line).faults == ()
 
 
+@pytest.mark.parametrize("name", ["temperature", "max_tokens", "model", "messages", "tools"])
+def test_what_was_meant_for_the_model_is_not_taken_for_a_note(name: str) -> None:
+    (fault,) = judge({**GOOD, name: 1}).faults
+    assert (fault.code, fault.param) == ("unknown_parameter", name)
+    assert fault.message == f"'{name}' is read inside 'body' alone."
+    assert judge({**GOOD, name: None}).faults == ()
+
+
 def test_every_fault_of_a_line_is_reported() -> None:
     parsed = judge(
         {"custom_id": 1, "method": "GET", "url": "x", "body": {"stream": True, "n": 999}}

@@ -17,7 +17,8 @@ from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply, Serve
 from engine_adapter.client.rid import new_rid
 from engine_adapter.scheduling.request import RequestClass
 from store.repositories.batch import LiveBatch
-from store.repositories.row import ClaimedRow
+from store.repositories.result import NewResult
+from store.repositories.row import ClaimedRow, PutBack
 from tests.fakes.client import FakeEngine, FakeEngineClient, FakeSettings
 
 LIMITS = AttemptLimits(max_attempts=3, timeout_s=60.0)
@@ -58,12 +59,11 @@ async def _execute(
 
 async def test_an_answer_becomes_an_output_line() -> None:
     outcome = await _execute("fake:text=Paris one two")
-    assert outcome.put_back is None
-    assert outcome.result is not None
-    assert (outcome.result.row_id, outcome.result.status) == (7, "succeeded")
-    assert outcome.result.prompt_tokens == 3
-    assert outcome.result.completion_tokens == 1
-    line: dict[str, Any] = orjson.loads(outcome.result.line)
+    assert isinstance(outcome.write, NewResult)
+    assert (outcome.write.row_id, outcome.write.status) == (7, "succeeded")
+    assert outcome.write.prompt_tokens == 3
+    assert outcome.write.completion_tokens == 1
+    line: dict[str, Any] = orjson.loads(outcome.write.line)
     assert line["custom_id"] == "mine"
     assert line["response"]["status_code"] == 200
     assert line["response"]["body"]["choices"][0]["message"]["content"] == "Paris"
@@ -77,15 +77,15 @@ async def test_a_row_asks_for_the_model_that_its_alias_stands_for() -> None:
         _row(), line, batch, FakeEngineClient(), rid=new_rid(), limits=LIMITS, jitter=0.0,
         served=Served(),
     )  # fmt: skip
-    assert outcome.result is not None
-    assert orjson.loads(outcome.result.line)["response"]["body"]["model"] == "fake-model"
+    assert isinstance(outcome.write, NewResult)
+    assert orjson.loads(outcome.write.line)["response"]["body"]["model"] == "fake-model"
 
 
 async def test_a_bad_request_becomes_an_error_line() -> None:
     outcome = await _execute("fake:status=400")
-    assert outcome.result is not None
-    assert outcome.result.status == "errored"
-    line: dict[str, Any] = orjson.loads(outcome.result.line)
+    assert isinstance(outcome.write, NewResult)
+    assert outcome.write.status == "errored"
+    line: dict[str, Any] = orjson.loads(outcome.write.line)
     assert line["response"]["status_code"] == 400
     assert line["error"] is None
 
@@ -93,11 +93,10 @@ async def test_a_bad_request_becomes_an_error_line() -> None:
 @pytest.mark.parametrize("status", [408, 500, 502])
 async def test_what_may_pass_is_put_back(status: int) -> None:
     outcome = await _execute(f"fake:status={status}")
-    assert outcome.result is None
-    assert outcome.put_back is not None
-    assert outcome.put_back.counts
-    assert outcome.put_back.delay_s > 0
-    assert outcome.put_back.error is not None
+    assert isinstance(outcome.write, PutBack)
+    assert outcome.write.counts
+    assert outcome.write.delay_s > 0
+    assert outcome.write.error is not None
     assert not outcome.refused
     assert not outcome.engine_lost
 
@@ -106,19 +105,19 @@ async def test_what_may_pass_is_put_back(status: int) -> None:
 async def test_a_refusal_is_no_attempt_and_has_its_own_pause(status: int) -> None:
     last_attempt = LIMITS.max_attempts - 1
     outcome = await _execute(f"fake:status={status}", attempt=last_attempt, num_refusals=3)
-    assert outcome.put_back is not None, "however often: the window is the bound"
-    assert outcome.put_back.refused
-    assert not outcome.put_back.counts
-    assert outcome.put_back.delay_s == backoff_s(3, 0.0) > backoff_s(last_attempt, 0.0)
-    assert outcome.put_back.error is not None
+    assert isinstance(outcome.write, PutBack), "however often: the window is the bound"
+    assert outcome.write.refused
+    assert not outcome.write.counts
+    assert outcome.write.delay_s == backoff_s(3, 0.0) > backoff_s(last_attempt, 0.0)
+    assert outcome.write.error is not None
     assert outcome.refused
     assert not outcome.engine_lost
 
 
 async def test_the_last_attempt_is_final() -> None:
     outcome = await _execute("fake:status=500", attempt=2)
-    assert outcome.result is not None
-    assert outcome.result.status == "errored"
+    assert isinstance(outcome.write, NewResult)
+    assert outcome.write.status == "errored"
 
 
 async def test_a_lost_engine_is_told_apart() -> None:
@@ -127,24 +126,24 @@ async def test_a_lost_engine_is_told_apart() -> None:
     outcome = await _execute("hello", client=client)
     assert outcome.engine_lost
     assert not outcome.refused
-    assert outcome.put_back is not None
-    assert not outcome.put_back.counts, "the engine never heard of the row"
-    assert not outcome.put_back.lost
+    assert isinstance(outcome.write, PutBack)
+    assert not outcome.write.counts, "the engine never heard of the row"
+    assert not outcome.write.lost
 
 
 async def test_an_engine_lost_with_the_row_is_counted_and_bounded() -> None:
     outcome = await _execute("fake:die_after=0")
-    assert outcome.put_back is not None
-    assert outcome.put_back.lost
+    assert isinstance(outcome.write, PutBack)
+    assert outcome.write.lost
     row = _row()._replace(num_losses=MAX_LOSSES - 1)
     last = await execute(
         row, _line("fake:die_after=0"), _batch(), FakeEngineClient(),
         rid=new_rid(), limits=LIMITS, jitter=0.0, served=Served(),
     )  # fmt: skip
     assert last.engine_lost
-    assert last.result is not None
-    assert last.result.status == "errored"
-    line: dict[str, Any] = orjson.loads(last.result.line)
+    assert isinstance(last.write, NewResult)
+    assert last.write.status == "errored"
+    line: dict[str, Any] = orjson.loads(last.write.line)
     assert line["response"] is None
     assert line["error"]["code"] == FAILURE_CODE
 
@@ -156,9 +155,9 @@ async def test_a_call_that_takes_too_long_blames_nobody() -> None:
         rid=new_rid(), limits=AttemptLimits(max_attempts=3, timeout_s=0.05), jitter=0.0,
         served=Served(),
     )  # fmt: skip
-    assert outcome.put_back is not None
-    assert outcome.put_back.counts
-    assert not outcome.put_back.lost
+    assert isinstance(outcome.write, PutBack)
+    assert outcome.write.counts
+    assert not outcome.write.lost
 
 
 async def test_a_cancelled_row_leaves_the_engine() -> None:
@@ -195,5 +194,5 @@ async def test_the_engine_learns_class_and_deadline_and_a_surprise_is_one_row_s(
     assert client.seen.batch_id == "batch_1", "engines share between batches"
     assert client.seen.rid == "ab" * 16
     assert client.seen.timeout_s == LIMITS.timeout_s
-    assert outcome.put_back is not None
+    assert isinstance(outcome.write, PutBack)
     assert not outcome.engine_lost

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from batch.run import window
-from batch.run.window import EngineSignals
+from batch.run.window import Closed, EngineSignals, Trial
 
 
 def test_an_idle_engine_gets_more() -> None:
@@ -58,3 +58,44 @@ def test_the_first_window_follows_what_the_engine_can_run() -> None:
     assert window.start(256, 100) == 150
     assert window.start(256, 4096) == 256
     assert window.start(16, 4096) == 16
+
+
+def test_refusals_that_come_together_make_one_trial() -> None:
+    trial = Trial()
+    trial.note_refused(10.0)
+    trial.note_refused(10.5)
+    assert (trial.lasts_s, trial.until_s) == (2.0, 12.5)
+
+
+def test_each_growth_that_is_refused_is_tried_out_longer_up_to_a_minute() -> None:
+    trial, lasted = Trial(), []
+    for now_s in range(0, 1000, 100):
+        trial.note_refused(float(now_s))
+        lasted.append(trial.lasts_s)
+        trial.runs = True
+    assert lasted == [2, 4, 8, 16, 32, 60, 60, 60, 60, 60]
+
+
+def test_growth_without_a_refusal_needs_no_trial_in_the_end() -> None:
+    trial, now_s, lasted = Trial(), 0.0, []
+    trial.note_refused(now_s)
+    while trial.lasts_s:
+        lasted.append(trial.lasts_s)
+        now_s = trial.until_s
+        trial.note_grown(now_s)
+    assert len(lasted) == 3
+    assert lasted == sorted(lasted, reverse=True)
+
+
+def test_an_engine_that_accepts_nothing_is_asked_less_and_less() -> None:
+    closed, pauses = Closed(), []
+    now_s = 0.0
+    for _ in range(7):
+        closed.note_refused(now_s)
+        closed.note_refused(now_s)  # sent before the first one was refused
+        pauses.append(closed.until_s - now_s)
+        now_s = closed.until_s
+    assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    closed.note_answered()
+    closed.note_refused(now_s)
+    assert closed.until_s - now_s == 0.25

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bench.coserve_bench.options import parse_options
 from bench.gpu.geometry import GEOMETRIES, write_model
 from bench.gpu.host_run import FIRST, SECOND, Stage, engine_python, options, run, stages
 
@@ -75,3 +78,21 @@ def test_no_stage_makes_one_system_slower_than_another(tmp_path: Path) -> None:
         for stage in stages(args, Path("python"), tmp_path)
         for word in stage.argv
     )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_engine_and_comparison_are_asked_for_with_options_that_they_have(
+    device: str, tmp_path: Path
+) -> None:
+    """An option that is gone would show on the card, after everything before it."""
+    python = Path(sys.executable)
+    args = options(["--out", str(tmp_path), "--device", device, "--stages", "engine,compare"])
+    engine, compare = stages(args, python, tmp_path)
+    assert engine.argv[1:4] == ["-m", "bench.gpu.one_engine", "--alone-s"]
+    assert compare.argv[1:3] == ["-m", "bench.coserve_bench"]
+    one, several = parse_options(engine.argv[5:]), parse_options(compare.argv[3:])
+    assert one.systems == ("conserve-v2",)
+    assert several.systems == ("online-only", "conserve-v2", "non-preemptive")
+    assert one.profile_dir == several.profile_dir, "the second run takes the first one's profile"
+    assert one.engine_args == several.engine_args
+    assert (one.slots, one.chunk_tokens) == (several.slots, several.chunk_tokens)

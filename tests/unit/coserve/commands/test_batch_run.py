@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from coserve.commands.batch import app
-from coserve.commands.batch_run import filled, read_table, window_until, write_table
+from coserve.commands.batch_run import completion_window_until, filled, read_table, write_table
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
@@ -31,13 +31,13 @@ def test_a_template_that_fits_no_column_is_refused(template: str, said: str) -> 
 
 @pytest.mark.parametrize(("at", "window"), [("14:30", "2h"), ("06:00", "18h"), ("12:00", "24h")])
 def test_a_deadline_is_whole_hours_from_now(at: str, window: str) -> None:
-    assert window_until(at, NOON) == window
+    assert completion_window_until(at, NOON) == window
 
 
 @pytest.mark.parametrize("at", ["12:30", "noon", "25:00"])
 def test_a_deadline_that_cannot_be_is_refused(at: str) -> None:
     with pytest.raises(typer.BadParameter):
-        window_until(at, NOON)
+        completion_window_until(at, NOON)
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n", "a,b\n1\n", "a,b\n1,2,3\n"])

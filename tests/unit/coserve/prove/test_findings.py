@@ -15,12 +15,12 @@ def taken(num: int, ttft_s: float, *, failed: int = 0, tokens: int = 0) -> Taken
 
 
 @pytest.mark.parametrize(
-    ("num", "said", "lacks"),
+    ("num", "made", "lacks"),
     [(29, [], 30), (30, ["P50"], 100), (100, ["P50", "P90"], 300), (300, ["P50", "P90", "P99"], 0)],
 )
-def test_claims_need_chats_enough(num: int, said: list[str], lacks: int) -> None:
+def test_claims_need_chats_enough(num: int, made: list[str], lacks: int) -> None:
     found = claims({ALONE: taken(num, 0.1), BESIDE: taken(num, 0.2)}, rate_per_s=1.0)
-    assert [one.split(", ")[1] for one in found.said] == said
+    assert [one.split(", ")[1] for one in found.made] == made
     if lacks:
         (why,) = found.refused
         assert f"and {lacks} are needed" in why
@@ -32,7 +32,7 @@ def test_claims_need_chats_enough(num: int, said: list[str], lacks: int) -> None
 def test_the_smallest_system_decides() -> None:
     systems = {ALONE: taken(300, 0.1), BESIDE: taken(300, 0.2), STOCK: taken(12, 0.3)}
     found = claims(systems, rate_per_s=1.0)
-    assert found.said == []
+    assert found.made == []
     assert "12 chats were answered" in found.refused[0]
 
 

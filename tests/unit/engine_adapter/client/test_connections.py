@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from engine_adapter.client.connections import KEEP_ALIVE_S, Connections, NotConnected
+from engine_adapter.client.connections import (
+    KEEP_ALIVE_S,
+    Connection,
+    Connections,
+    NotConnected,
+)
+from engine_adapter.client.incoming import Incoming
+from tests.fakes.endless import ENDLESS, endless
 
 PATH = "/v1/chat/completions"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf"
@@ -164,3 +171,52 @@ def test_it_works_on_the_loop_that_workers_use() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(twice()) == [(200, b"{}")] * 2
+
+
+@pytest.mark.parametrize("way", ENDLESS)
+async def test_an_answer_without_end_is_given_up(way: str) -> None:
+    async with endless(*ENDLESS[way]) as server, asyncio.timeout(5):
+        connections = Connections(server.url, max_answer_bytes=1 << 20)
+        with pytest.raises(ConnectionError):
+            await post(connections, PATH, b"{}")
+        await server.over.wait()
+        connections.close()
+
+
+STREAMED = [way for way in ENDLESS if "body" not in way]
+
+
+async def all_of(connection: Connection, incoming: Incoming) -> bytes:
+    found = b"" if await incoming.status < 400 else b"an error"
+    while data := await connection.read():
+        found += data
+    return found
+
+
+@pytest.mark.parametrize("way", STREAMED)
+async def test_a_stream_without_a_word_is_given_up(way: str) -> None:
+    async with endless(*ENDLESS[way]) as server, asyncio.timeout(5):
+        connections = Connections(server.url)
+        connection = await connections.send(PATH, b"{}", stream=True)
+        assert connection.incoming is not None
+        with pytest.raises(ConnectionError):
+            await all_of(connection, connection.incoming)
+        await server.over.wait()
+        connections.release(connection)
+        connections.close()
+
+
+async def test_a_stream_of_many_small_pieces_is_read_to_its_end() -> None:
+    pieces = b"1;id=0123456789abcdef\r\na\r\n" * 20_000
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with connected(Server(head + pieces + b"0\r\n\r\n")) as connections:
+        assert await post(connections, PATH, b"{}") == (200, b"a" * 20_000)
+
+
+async def test_what_comes_on_an_idle_connection_closes_it() -> None:
+    server = Server(WELL + b"HTTP/1.1 102 Processing\r\n\r\n", WELL)
+    async with connected(server) as connections:
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
+        await asyncio.sleep(0.05)
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
+    assert server.num_connections == 2

@@ -11,8 +11,14 @@ import pytest
 
 from api.errors import EngineUnavailable
 from api.json_shape import MAX_CONTAINERS
-from engine_adapter.client.control import MAX_CONTROL_BYTES, SMALL_BYTES, aside
+from engine_adapter.client.control import (
+    CONTROL_TIMEOUT_S,
+    MAX_CONTROL_BYTES,
+    SMALL_BYTES,
+    read,
+)
 from engine_adapter.client.http import HttpEngineClient
+from tests.fakes.endless import ENDLESS, endless
 
 CROWDED = b"[" + b"[]," * MAX_CONTAINERS + b"[]]"
 """Parsed, as many objects as that hold the loop for a second at the longest answer."""
@@ -51,5 +57,20 @@ async def test_an_answer_that_is_no_engine_s_is_refused(body: bytes, said: str) 
 
 
 async def test_a_long_answer_is_read_beside_the_loop() -> None:
-    assert await aside(SMALL_BYTES, threading.get_ident) == threading.get_ident()
-    assert await aside(SMALL_BYTES + 1, threading.get_ident) != threading.get_ident()
+    assert await read(SMALL_BYTES, threading.get_ident) == threading.get_ident()
+    assert await read(SMALL_BYTES + 1, threading.get_ident) != threading.get_ident()
+
+
+KERNEL_BYTES = 16 << 20
+"""What sockets may hold beside what was read."""
+
+
+@pytest.mark.parametrize("way", ENDLESS)
+async def test_an_answer_without_end_is_given_up_before_its_time(way: str) -> None:
+    async with endless(*ENDLESS[way]) as server, asyncio.timeout(CONTROL_TIMEOUT_S / 2):
+        client = HttpEngineClient(server.url)
+        with pytest.raises(EngineUnavailable):
+            await client.facts()
+        await server.over.wait()
+        assert server.num_sent < MAX_CONTROL_BYTES + KERNEL_BYTES
+        await client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -40,6 +41,9 @@ def call(path: str, **more: Any) -> EngineCall:
             {"choices": [{"text": "x", "logprobs": {"tokens": []}}]},
         ),
         (call(EMBEDDINGS_PATH), {"data": [{}]}),
+        (call(EMBEDDINGS_PATH, encoding_format="base64"), {"data": [{"embedding": [1e308]}]}),
+        (call(CHAT_PATH), {"choices": [{"message": {"content": 3}}]}),
+        (call(COMPLETIONS_PATH), {"choices": [{"text": ["a"]}]}),
     ],
 )
 def test_an_answer_that_lacks_a_part_fails_alone(asked: EngineCall, answer: Any) -> None:
@@ -57,3 +61,11 @@ def test_an_answer_that_lacks_a_part_fails_alone(asked: EngineCall, answer: Any)
 def test_what_is_no_answer_is_no_engine(path: str, raw: bytes) -> None:
     with pytest.raises(EngineUnavailable):
         decode_reply(call(path), 200, raw)
+
+
+@pytest.mark.parametrize("created", [None, "x", "1e400", 1e308, 2**70, -1, True, [], {}])
+def test_an_instant_that_is_none_is_left_out(created: Any) -> None:
+    answer = {"choices": [{"message": {"content": "a"}}], "created": created}
+    reply = decode_reply(call(CHAT_PATH), 200, json.dumps(answer).encode())
+    assert reply.ok
+    assert reply.body["created"] == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_adapter.client.sse import EventParser, EventTooLong
+from engine_adapter.client.sse import MAX_IDLE_BYTES, EventParser, EventTooLong
 
 
 def test_events_comments_and_other_fields() -> None:
@@ -40,3 +40,34 @@ def test_an_event_without_end_is_refused() -> None:
     assert parser.feed(b"data: 12345") == []
     with pytest.raises(EventTooLong):
         parser.feed(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    "idle", [b": still here\n\n", b"\n\n", b"event: x\r\n\r\n", b"id: 1\n\n\n\n"]
+)
+def test_comments_without_end_are_refused(idle: bytes) -> None:
+    parser = EventParser()
+    for _ in range(MAX_IDLE_BYTES // (16 * len(idle))):
+        assert parser.feed(idle * 8) == []
+    with pytest.raises(EventTooLong):
+        parser.feed(idle * MAX_IDLE_BYTES)
+
+
+def test_comments_between_events_may_be_any_number() -> None:
+    parser = EventParser()
+    for _ in range(MAX_IDLE_BYTES // 8):
+        assert parser.feed(b": still here\n\ndata: 1\n\n") == [b"1"]
+
+
+def test_a_long_event_is_put_together_once() -> None:
+    """Its pieces are not copied for each that comes: the work is that of its bytes."""
+    parser = EventParser()
+    piece = b"x" * 1000
+    assert parser.feed(b"data: ") == []
+    for _ in range(2000):
+        assert parser.feed(piece) == []
+        assert parser._tail[-1] is piece
+    assert parser.feed(b"\n") == []
+    assert parser.feed(b"\ndata: 2") == [piece * 2000]
+    assert parser.feed(b"\r") == []
+    assert parser.feed(b"\n\r\n") == [b"2"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine_adapter.scheduling.fit import (
@@ -93,3 +95,33 @@ def test_a_straight_line_gets_no_knee() -> None:
         load.add_chunk(p, 100)
         samples.append(Sample((), ((p, 100),), model.predict(load)))
     assert fit_model(samples).prefill.knee == 0.0
+
+
+def test_steps_outside_graphs_have_a_fit_of_their_own() -> None:
+    """And those inside are charged for the tokens that they are padded with."""
+    graph = Coefficients(1e-4, 0.0, 1e-8, 0.0, 0.0, 0.005)
+    eager = Coefficients(1e-4, 0.0, 1e-8, 0.0, 0.0, 0.015)
+    sizes = (64, 128, 256, 512)
+    truth = PolynomialModel(graph, graph, graph, (), sizes, eager, eager)
+    samples = []
+    for requests in (0, 1, 4, 12):
+        for p in (40, 64, 100, 128, 200, 256, 400, 512, 700, 1000):
+            for c in (0, 512, 2048):
+                for armed in (False, True):
+                    sample = Sample((c,) * requests, ((p, c),), 1.0, armed)
+                    ran_as = truth.eager if armed else truth
+                    samples.append(replace(sample, measured_s=ran_as.predict(sample.load())))
+    fit = fit_with_holdout(samples, prefill_token_steps=sizes)
+    assert max(error.max for error in fit.held_out.values()) < 0.001
+    unseen = Sample((900,) * 3, ((190, 300),), 1.0).load()
+    assert fit.model.predict(unseen) == pytest.approx(truth.predict(unseen), rel=0.001)
+    assert fit.model.eager.predict(unseen) == pytest.approx(truth.eager.predict(unseen), rel=0.001)
+    assert truth.eager.predict(unseen) > truth.predict(unseen)
+
+
+def test_nothing_is_eager_where_nothing_is_captured() -> None:
+    slower = [replace(s, measured_s=2 * s.measured_s, armed=True) for s in grid() if s.chunks]
+    model = fit_model([*grid(), *slower])
+    assert model.mixed == fit_model(grid()).mixed
+    assert (model.eager_prefill, model.eager_mixed) == (None, None)
+    assert model.eager is model

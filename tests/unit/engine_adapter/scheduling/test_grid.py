@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.scheduling.fit import Cell, Sample, fit_model, make_grid
+from engine_adapter.scheduling.fit import Cell, Sample, armed_cells, fit_model, make_grid
 from engine_adapter.scheduling.latency import Coefficients
-from engine_adapter.scheduling.plan import StepKind
+from engine_adapter.scheduling.plan import SafepointMode, StepKind
 
 LINEAR = Coefficients(2e-3, 1e-6, 3e-5, 0.0, 4e-3, 0.06, 0.05)
 
@@ -66,3 +66,12 @@ def _truth(cell: Cell) -> float:
     order = [k.k_token, k.k_attention, k.k_context, k.k_square, k.k_request, k.k_batch]
     order += [k.k_constant, k.k_hinge]
     return sum(a * b for a, b in zip(order, regressors, strict=True))
+
+
+def test_what_leaves_its_graph_when_it_is_armed_is_measured_so_too() -> None:
+    mixed, prefill = Cell((64,), ((16, 0),)), Cell((), ((16, 0),))
+    cells = [Cell((64,)), prefill, mixed]
+    assert armed_cells(cells, ()) == []
+    assert armed_cells(cells, {SafepointMode.DROP}) == [Cell((64,), ((16, 0),), armed=True)]
+    both = armed_cells(cells, {SafepointMode.DROP, SafepointMode.ABORT})
+    assert [(cell.decode, cell.armed) for cell in both] == [((), True), ((64,), True)]

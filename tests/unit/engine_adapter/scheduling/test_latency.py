@@ -118,6 +118,94 @@ def test_more_work_cannot_take_less_time() -> None:
         Coefficients(-1e-9, 0, 0, 0, 0, 0)
 
 
+# --- Captured graphs of steps with prompt tokens, and steps outside of them.
+
+SIZES = (16, 64, 256, 320)
+GRAPH = Coefficients(1e-4, 1e-9, 1e-8, 0, 0, 0.004)
+EAGER = Coefficients(1e-4, 1e-9, 1e-8, 0, 0, 0.012)
+
+
+def captured() -> PolynomialModel:
+    return PolynomialModel(GRAPH, GRAPH, GRAPH, (), SIZES, EAGER, EAGER)
+
+
+def chunk(num_tokens: int, decode_requests: int = 0) -> StepLoad:
+    load = StepLoad()
+    for _ in range(decode_requests):
+        load.add_decode(100)
+    load.add_chunk(num_tokens, 0)
+    return load
+
+
+def test_a_step_with_prompt_tokens_computes_its_whole_graph() -> None:
+    model, unpadded = captured(), PolynomialModel(GRAPH, GRAPH, GRAPH)
+    per_token_s = GRAPH.k_token
+    for num_tokens, size in ((16, 16), (40, 64), (200, 256), (257, 320)):
+        more = size - num_tokens
+        for requests in (0, 4):
+            load = chunk(num_tokens - requests, requests)
+            padded_s = unpadded.predict(load) + more * per_token_s
+            assert model.predict(load) == pytest.approx(padded_s)
+
+
+def test_a_step_that_no_graph_holds_is_launched_layer_by_layer() -> None:
+    model, eager = captured(), PolynomialModel(GRAPH, EAGER, EAGER)
+    for num_tokens in (321, 2000, 17, 31, 100):  # beyond the largest, or padded to over twice
+        assert model.predict(chunk(num_tokens)) == eager.predict(chunk(num_tokens))
+    assert model.eager.predict(chunk(64, 2)) == eager.predict(chunk(64, 2))
+    assert eager.eager is eager
+
+
+@given(
+    decode=st.integers(0, 90),
+    context=st.integers(0, 5000),
+    limit=st.integers(1, 900),
+    budget_s=st.floats(0.004, 0.2),
+)
+def test_what_is_said_to_fit_fits_with_its_padding(
+    decode: int, context: int, limit: int, budget_s: float
+) -> None:
+    model = captured()
+    load = StepLoad()
+    for _ in range(decode):
+        load.add_decode(100)
+
+    def time_with(num_tokens: int) -> float:
+        trial = load.copy()
+        trial.add_chunk(num_tokens, context)
+        return model.predict(trial)
+
+    num_tokens = model.max_tokens(load, context, limit, budget_s)
+    assert 0 <= num_tokens <= limit
+    if num_tokens:
+        assert time_with(num_tokens) <= budget_s * (1 + 1e-9)
+    for size in SIZES:  # a graph that could be filled is not left for less
+        if num_tokens < size - decode <= limit:
+            assert time_with(size - decode) > budget_s * (1 - 1e-9)
+
+
+def test_a_chunk_ends_where_the_graph_is_full() -> None:
+    model = captured()
+    load = StepLoad()
+    load.add_decode(100)
+    assert model.whole_tokens(load, 0, 300) == 255, "the next graph would be padded"
+    assert model.whole_tokens(load, 0, 319) == 319, "full"
+    assert model.whole_tokens(load, 0, 316) == 316, "three tokens less than full"
+    assert model.whole_tokens(load, 0, 400) == 319, "no graph holds so many"
+    assert model.whole_tokens(load, 0, 9) == 9, "nothing smaller is captured"
+    assert PolynomialModel(GRAPH, GRAPH, GRAPH).whole_tokens(load, 0, 300) == 300
+
+
+def test_a_corrected_model_pads_alike() -> None:
+    model = CalibratedModel(captured(), StepTimes())
+    assert model.predict(chunk(40)) == captured().predict(chunk(40))
+    assert model.whole_tokens(StepLoad(), 0, 300) == 256
+    assert model.eager.predict(chunk(40)) == captured().eager.predict(chunk(40))
+    assert model.eager.eager is model.eager
+    plain = CalibratedModel(PolynomialModel(GRAPH, GRAPH, GRAPH), StepTimes())
+    assert plain.eager is plain
+
+
 # --- Level and quantile.
 
 SHARE = 0.98

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.scheduling.latency import (
-    Coefficients,
-    PolynomialModel,
-    StepLoad,
-    efficient_step_s,
-)
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
+from engine_adapter.scheduling.policies.conserve_v2 import efficient_step_s
 
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99)
 

@@ -37,6 +37,23 @@ def test_a_profile_comes_back_as_it_was_stored(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_what_ran_outside_graphs_is_stored_too(tmp_path: Path) -> None:
+    eager = Coefficients(4e-4, 0, 1e-5, 1e-7, 0, 0.09)
+    captured = replace(PROFILE, prefill_token_steps=(16, 64), eager_mixed=eager)
+    assert load_profile(save_profile(captured, tmp_path), KEY) == captured
+    model = captured.model()
+    assert (model.prefill_token_steps, model.eager.mixed) == ((16, 64), eager)
+
+
+def test_a_profile_from_before_graphs_of_prefills_is_read(tmp_path: Path) -> None:
+    path = save_profile(PROFILE, tmp_path)
+    plain = json.loads(path.read_text())
+    for name in ("prefill_token_steps", "eager_prefill", "eager_mixed"):
+        del plain[name]
+    path.write_text(json.dumps(plain))
+    assert load_profile(path, KEY) == PROFILE
+
+
 def test_every_part_of_the_key_makes_another_profile(tmp_path: Path) -> None:
     save_profile(PROFILE, tmp_path)
     for other in (
@@ -72,6 +89,8 @@ def test_a_damaged_profile_says_what_to_do(tmp_path: Path, damage: str) -> None:
         ("decode", dict.fromkeys(asdict(PROFILE.decode), 0)),
         ("decode_row_steps", "abc"),
         ("decode_row_steps", [0]),
+        ("prefill_token_steps", [0]),
+        ("eager_mixed", asdict(Coefficients(0, 0, 0, 0, 0, 0))),
         ("num_layers", "x"),
         ("num_layers", 0),
     ],

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine_adapter.scheduling.derive import safepoint_groups
+from engine_adapter.scheduling.derive import GROUPS_IN_FLIGHT, safepoint_groups
 from engine_adapter.sglang.cuda_pass import (
-    GROUPS_IN_FLIGHT,
     DeviceClock,
     RunAhead,
+    captured_prefill_tokens,
     eager_when_armed,
     guard_segments,
 )
@@ -167,15 +167,48 @@ def test_a_device_that_had_not_begun_is_told_when_that_is_learnt() -> None:
 
 
 def test_armed_prefills_leave_the_graph() -> None:
-    graphs = SimpleNamespace(can_run_graph=lambda batch: batch == "fits")
-    armed = False
-    eager_when_armed(
-        SimpleNamespace(device="cuda", prefill_cuda_graph_runner=graphs), lambda: armed
+    graphs = SimpleNamespace(
+        can_run_graph=lambda batch: batch == "fits", capture_num_tokens=[16, 4, 8]
     )
+    armed = False
+    runner = SimpleNamespace(device="cuda", prefill_cuda_graph_runner=graphs)
+    assert captured_prefill_tokens(runner) == (4, 8, 16)
+    assert eager_when_armed(runner, lambda: armed)
     assert graphs.can_run_graph("fits")
     assert not graphs.can_run_graph("too long")
     armed = True
     assert not graphs.can_run_graph("fits")
+
+
+def test_without_graphs_no_prefill_leaves_one() -> None:
+    for runner in (
+        SimpleNamespace(device="cuda", prefill_cuda_graph_runner=None),
+        SimpleNamespace(device="cuda"),
+        SimpleNamespace(device="cpu", prefill_cuda_graph_runner=SimpleNamespace()),
+    ):
+        assert not eager_when_armed(runner, lambda: True)
+        assert captured_prefill_tokens(runner) == ()
+
+
+def test_a_device_is_held_before_what_is_timed() -> None:
+    """Cells of the profile are launched while it is busy, as behind a pass."""
+    done: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            pass
+
+        def record(self, _stream: object) -> None:
+            done.append("event")
+
+    cuda = SimpleNamespace(
+        Event=Event, current_stream=lambda: None, _sleep=lambda _cycles: done.append("held")
+    )
+    clock = DeviceClock(None, cuda)
+    clock.hold()
+    clock.stop(clock.start())
+    assert done == ["held", "event", "event"]
+    DeviceClock(None).hold()  # where the host computes there is nobody to hold
 
 
 def test_on_a_device_time_is_taken_between_its_events() -> None:
@@ -199,6 +232,37 @@ def test_on_a_device_time_is_taken_between_its_events() -> None:
     clock = DeviceClock("forward", SimpleNamespace(Event=Event))
     assert clock.stop(clock.start())() == 0.0125
     assert recorded == ["forward", "forward"]
+
+
+def test_a_gap_lies_between_the_passes_of_a_device() -> None:
+    now_ms = 0.0
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            self.at_ms = -1.0
+
+        def record(self, _stream: object) -> None:
+            self.at_ms = now_ms
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, later: Event) -> float:
+            return later.at_ms - self.at_ms
+
+    clock = DeviceClock("forward", SimpleNamespace(Event=Event))
+    first = clock.start()
+    assert clock.gap()() == 0.0, "nothing ran before"
+    now_ms = 8.0
+    clock.stop(first)
+    now_ms = 11.0
+    second = clock.start()
+    gap = clock.gap()
+    now_ms = 20.0
+    assert clock.stop(second)() == pytest.approx(0.009)
+    clock.start()
+    assert gap() == pytest.approx(0.003)
+    assert DeviceClock(None).gap()() == 0.0
 
 
 def test_on_a_cpu_the_duration_is_fixed_when_the_pass_ends() -> None:

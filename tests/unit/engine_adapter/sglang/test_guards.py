@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from api import grammar_sizes
+from api.grammar_sizes import pattern_refusal, schema_excess, schema_refusal
 from api.json_schemas import held
 from api.tool_prompt import with_tools
-from engine_adapter.sglang import grammar_sizes, guards, logprobs
-from engine_adapter.sglang.grammar_sizes import pattern_refusal, schema_refusal
+from engine_adapter.sglang import guards, logprobs
 from engine_adapter.sglang.guards import (
     PartialText,
     raw_bytes,
@@ -41,6 +43,8 @@ def properties(count: int) -> dict[str, Any]:
         properties(grammar_sizes.MAX_PROPERTIES),
         nested(60),
         {"enum": list(range(grammar_sizes.MAX_ENUM_VALUES))},
+        {"enum": [f"https://e.com/{i}" for i in range(grammar_sizes.MAX_ENUM_VALUES)]},
+        {"enum": ["x" * 6_000, "y" * 6_000]},
         {"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS},
         held({"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS})[0],
         held({"type": "array", "items": {"type": "string", "minLength": 5, "maxLength": 5000}})[0],
@@ -62,6 +66,14 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
         ({"maxLength": 1e300}, "add up to more than 20000"),
         (held({"type": "string", "minLength": 10**9})[0], "add up to more than 20000"),
         (held({"type": "string", "maxLength": 20_001})[0], "add up to more than 20000"),
+        ({"enum": ["x" * 3_000 + str(i) for i in range(2)]}, "equal beginnings"),
+        ({"anyOf": [{"const": "x" * 1_000 + str(i)} for i in range(20)]}, "equal beginnings"),
+        ({"anyOf": [{"enum": ["x" * 3_000 + str(i)]} for i in range(2)]}, "equal beginnings"),
+        ({"properties": {"x" * 1_000 + str(i): {} for i in range(20)}}, "equal beginnings"),
+        (
+            {"type": "grammar", "grammar": 'root ::= "{0}a" | "{0}b"'.format("x" * 3_000)},
+            "equal beginnings",
+        ),
         ({"pattern": "a?" * 17}, "16 adjacent optional parts"),
         ({"items": [{"pattern": "(a{1,40}){1,40}"}]}, "multiply to more than 1000"),
         ({"patternProperties": {"a{2000}": {}}}, "multiply to more than 1000"),
@@ -74,6 +86,15 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
 )
 def test_what_is_refused(schema: dict[str, Any], why: str) -> None:
     assert why in (schema_refusal(json.dumps(schema)) or "let through")
+
+
+def test_the_place_is_named() -> None:
+    schema = {"properties": {"a": {"anyOf": [{}, {"pattern": "a{2000}"}]}}}
+    found = schema_excess(schema)
+    assert found == (
+        ".properties.a.anyOf[1]",
+        "the repetitions of a pattern multiply to more than 1000",
+    )
 
 
 def test_parts_are_added_up_over_the_whole_schema() -> None:
@@ -99,7 +120,8 @@ def test_no_json_is_left_to_the_compiler() -> None:
     [
         "a?" * 16, "a?b" * 40, "(ab)?" * 40, r"\s*\d+\s*-\s*\w?" * 8, "a{1000}",
         "(a{10}){10,100}", "a{5,}", "a*b+c?", "x" * 1024, "{,5}",
-        "a{0}",
+        "a{0}", r"(\w+ ){1,60}", r"(\w+\s?)+", r"(\d{1,3}\.){3}\d{1,3}", "([a-z]+-){0,30}[a-z]+",
+        r"([a-z]{1,3}\.?){3}", r"(a\?b\*){9}",
     ],
 )  # fmt: skip
 def test_patterns_let_through(pattern: str) -> None:
@@ -110,7 +132,8 @@ def test_patterns_let_through(pattern: str) -> None:
     "pattern",
     [
         "a{1001}", "(a{10}){10,101}", "a{99999999999}", "x" * 1025, "[a-z]?" * 17, "\\d*" * 17,
-        "a{0,1}" * 17, "a{,3}" * 17, "x" + "[\\]]?" * 20 + "y",
+        r"(\w+\s?){1,60}!", "(?:[a-z]{0,5} ?){50}", "([a-z]?[0-9]?){100}",
+        r"(\w{1,10}\s?){1,30}", "a{0,1}" * 17, "a{,3}" * 17, "x" + "[\\]]?" * 20 + "y",
     ],
 )  # fmt: skip
 def test_patterns_refused(pattern: str) -> None:
@@ -142,9 +165,32 @@ def test_a_grammar_raises_what_ends_its_request_alone(error: type[Exception]) ->
             raise error
 
     guarded = guards._raises_one_kind(accept)
-    guarded(None, 0)
+    one: Any = SimpleNamespace()
+    guarded(one, 0)
     with pytest.raises(ValueError, match=None if error is ValueError else error.__name__):
-        guarded(None, 1)
+        guarded(one, 1)
+
+
+def test_a_grammar_that_takes_long_for_a_token_ends_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken_s = [0.0]
+    monkeypatch.setattr("time.thread_time", lambda: taken_s[0])
+
+    class Grammar:
+        pass
+
+    def take(_: Any, token: float) -> None:
+        taken_s[0] += token
+
+    accept: Any = guards._raises_one_kind(take)
+    quick, slow = Grammar(), Grammar()
+    for _ in range(3):
+        accept(quick, guards.TOKEN_LIMIT_S / 2)
+    accept(slow, guards.TOKEN_LIMIT_S * 2)
+    with pytest.raises(ValueError, match="takes too long"):
+        accept(slow, 0)
+    accept(quick, 0)
 
 
 def test_compiling_gives_way_to_the_engines_steps() -> None:
@@ -154,8 +200,35 @@ def test_compiling_gives_way_to_the_engines_steps() -> None:
         look = threads.submit(
             lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         ).result(20)
-    assert look == guards.LEAST_PRIORITY
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < guards.LEAST_PRIORITY
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert look == min(own + guards.BELOW_STEPS, guards.LEAST_PRIORITY)
+
+
+def test_what_compiles_for_long_gives_way_to_all_others() -> None:
+    go_on, started = threading.Event(), threading.Event()
+    threads: list[int] = []
+
+    def compile_slowly(_: Any, key: str) -> str:
+        threads.append(threading.get_native_id())
+        started.set()
+        go_on.wait(20)
+        return key
+
+    dispatch = guards._limited(compile_slowly, lambda _: None, str)
+    with ThreadPoolExecutor(1, initializer=guards._give_way) as pool:
+        made = pool.submit(dispatch, None, "a")
+        started.wait(20)
+        try:
+            now_s = time.monotonic()
+            assert not guards._hold_back(now_s)
+            assert os.getpriority(os.PRIO_PROCESS, threads[0]) < guards.LEAST_PRIORITY
+            assert guards._hold_back(now_s + guards.LONG_S + 1)
+            assert os.getpriority(os.PRIO_PROCESS, threads[0]) == guards.LEAST_PRIORITY
+            assert not guards._hold_back(now_s + guards.LONG_S + 2)
+        finally:
+            go_on.set()
+        assert made.result(20) == "a"
+    assert not guards._hold_back(now_s + 2 * guards.LONG_S + 1)
 
 
 def test_the_function_at_fault_is_named() -> None:
@@ -204,11 +277,15 @@ def test_the_function_at_fault_is_named() -> None:
 
 def test_a_grammar_is_given_up_by_the_clock_and_others_get_threads() -> None:
     now_s, go_on = [0.0], threading.Event()
-    backend = SimpleNamespace(executor=ThreadPoolExecutor(1))
+    backend = SimpleNamespace(
+        executor=ThreadPoolExecutor(1), _init_value_dispatch=lambda key, _: f"{key} on new threads"
+    )
     most = 10_000
 
     def waiting(grammar: Future[Any]) -> SimpleNamespace:
-        return SimpleNamespace(grammar=grammar, grammar_wait_ct=0)
+        return SimpleNamespace(
+            grammar=grammar, grammar_wait_ct=0, grammar_key="key", require_reasoning=False
+        )
 
     started = threading.Event()
 
@@ -240,9 +317,9 @@ def test_a_grammar_is_given_up_by_the_clock_and_others_get_threads() -> None:
         look(manager)
         assert looks == [[0, 0, 0], [0, 0, 0, 0], [most, most, 0, 0]]
         assert backend.executor.submit(lambda: "at once").result() == "at once"
+        assert queued.grammar.result(20) == "key on new threads"
     finally:
         go_on.set()
-    assert queued.grammar.result() == "compiled"
 
 
 # --- Tokens that hold part of a character tell their own bytes.

@@ -53,6 +53,18 @@ def test_beside_an_answer_being_written_prompts_of_offline_requests_wait(
     assert (plan.decode, plan.prefill) == (("chat",), ())
 
 
+def test_until_there_is_a_profile_offline_requests_run_while_there_is_no_chat(
+    world: World, model: PolynomialModel
+) -> None:
+    now = planner(model, measuring=True)
+    for i in range(6):
+        world.offline(f"running{i}", phase=Phase.DECODE)
+    assert len(now.begin(world.snapshot()).decode) == 6
+    world.online("chat", phase=Phase.DECODE)
+    assert now.begin(world.snapshot()).decode == ("chat",)
+    assert now._counters.rejected_plans == 0
+
+
 def test_the_level_is_that_of_the_policy_in_use(model: PolynomialModel) -> None:
     now = planner(model, measuring=True)
     assert now.slowdown == 1.0  # counts tokens, follows nothing

@@ -19,9 +19,9 @@ from gateway.dashboard.engines import (
     what_draining_means,
 )
 from gateway.dashboard.templating import render
-from gateway.history.reading import EngineTime, History, Moment
+from gateway.history.reading import History, Moment
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import ENGINE
+from gateway.history.series import EngineTime
 from tests.fakes.client import FakeEngineClient
 from tests.fakes.engine import FakeEngine
 
@@ -161,11 +161,8 @@ async def test_engines_are_read_in_their_order_and_silence_is_no_error() -> None
 
 
 def test_a_day_of_an_engine_is_drawn_with_its_gaps() -> None:
-    seen = [0.0] * len(ENGINE)
-    seen[ENGINE.index("asked")] = 2.0
-    seen[ENGINE.index("online_tokens")] = 50.0
-    seen[ENGINE.index("harvested_tokens")] = 200.0
-    moments = [Moment(0, engines={"http://e": EngineTime(seen)}), Moment(600)]
+    seen = EngineTime(asked=2.0, online_tokens=50.0, harvested_tokens=200.0)
+    moments = [Moment(0, engines={"http://e": seen}), Moment(600)]
     chart = orjson.loads(day_chart(History(moments), "http://e", (0, 600)))
     assert chart["x"] == [0, 600]
     covered_s = 2 * PERIOD_S

@@ -17,6 +17,7 @@ from gateway.dashboard.views import (
     BatchView,
     EventView,
     FailedRowView,
+    Part,
     progress_chart,
 )
 from store.models import Batch, BatchEvent
@@ -29,7 +30,7 @@ def view(
     status: str = "in_progress",
     *,
     num_running: int = 0,
-    said: dict[str, Any] | None = None,
+    extension: dict[str, Any] | None = None,
     retry_id: str | None = None,
     **columns: Any,
 ) -> BatchView:
@@ -44,7 +45,7 @@ def view(
         **columns,
     }
     batch = Batch(id="batch_1", status=status, **columns)
-    extension: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "predicted_finish_at": None,
         "feasible": None,
         "warning": None,
@@ -54,11 +55,11 @@ def view(
         "paused": batch.paused_at is not None,
         "priority": 0,
         "retry_of": None,
-        **(said or {}),
+        **(extension or {}),
     }
     return BatchView(
         BatchOverview(batch, "Default", None, "in.jsonl", 9, num_running, NOW),
-        BatchExtension(**extension),
+        BatchExtension(**fields),
         retry_id,
     )
 
@@ -80,7 +81,7 @@ def test_every_reason_has_words() -> None:
 
 
 def test_time_left_is_what_is_predicted() -> None:
-    shown = view(num_completed=50, said={"predicted_finish_at": in_s(10), "feasible": True})
+    shown = view(num_completed=50, extension={"predicted_finish_at": in_s(10), "feasible": True})
     assert shown.left_s == 10.0
     assert shown.predicted_finish_at == NOW + timedelta(seconds=10)
     assert shown.time_left == "about 10 s left"
@@ -88,21 +89,21 @@ def test_time_left_is_what_is_predicted() -> None:
 
 
 def test_an_end_is_said_as_a_range() -> None:
-    assert view(said={"predicted_finish_at": in_s(10)}).range_left == ""
-    shown = view(said={"predicted_finish_range": (in_s(1500), in_s(3000))})
+    assert view(extension={"predicted_finish_at": in_s(10)}).range_left == ""
+    shown = view(extension={"predicted_finish_range": (in_s(1500), in_s(3000))})
     assert shown.range_left == "25 min to 50 min"
-    near = view(said={"predicted_finish_range": (in_s(-3), in_s(4))})
+    near = view(extension={"predicted_finish_range": (in_s(-3), in_s(4))})
     assert near.range_left == "", "nobody needs two words for a few seconds"
 
 
 def test_a_prediction_that_has_passed_is_now() -> None:
-    assert view(said={"predicted_finish_at": in_s(-30)}).left_s == 0.0
+    assert view(extension={"predicted_finish_at": in_s(-30)}).left_s == 0.0
 
 
 def test_what_a_batch_waits_for_comes_first() -> None:
     reason = {"waiting_reason": WaitingReason.QUEUED}
-    assert view(said=reason).time_left == "waiting for its turn"
-    shown = view(said={**reason, "predicted_finish_at": in_s(7200)})
+    assert view(extension=reason).time_left == "waiting for its turn"
+    shown = view(extension={**reason, "predicted_finish_at": in_s(7200)})
     assert shown.time_left == "waiting for its turn · about 2 h left"
 
 
@@ -112,7 +113,7 @@ def test_without_a_result_nothing_is_promised() -> None:
 
 
 def test_a_batch_that_will_miss_its_window_is_late() -> None:
-    assert view(said={"predicted_finish_at": in_s(9000), "feasible": False}).late
+    assert view(extension={"predicted_finish_at": in_s(9000), "feasible": False}).late
 
 
 def test_a_paused_batch_has_no_end_in_sight() -> None:
@@ -179,8 +180,8 @@ def test_an_unknown_event_is_still_said() -> None:
 
 def test_rows_at_the_engine_are_said_by_what_they_do() -> None:
     there = RowsAtEngines(rows=20, decoding=12, parked=5, queued=3)
-    shown = view(num_completed=50, num_running=20, said={"at_engine": there})
-    assert [(part[1], part[2], part[3], part[4]) for part in shown.segments] == [
+    shown = view(num_completed=50, num_running=20, extension={"at_engine": there})
+    assert [(s.part.name, s.part.num, s.begin, s.width) for s in shown.segments] == [
         ("succeeded", 50, 0.0, 50.0),
         ("decoding", 12, 50.0, 12.0),
         ("parked", 5, 62.0, 5.0),
@@ -195,9 +196,9 @@ def test_rows_at_the_engine_are_said_by_what_they_do() -> None:
 
 def test_an_engine_that_does_not_say_which_leaves_one_part() -> None:
     shown = view(num_running=20)
-    assert shown.there == [("run", "at the engine", 20)]
+    assert shown.at_engine == [Part("run", "at the engine", 20)]
     ended = view("completed", num_completed=100, completed_at=NOW)
-    assert [part[1] for part in ended.segments] == ["succeeded"]
+    assert [segment.part.name for segment in ended.segments] == ["succeeded"]
 
 
 def test_the_chart_goes_from_zero_to_now() -> None:
@@ -299,4 +300,4 @@ def test_figures_of_the_timeline_are_ordered_and_readable(
 
 
 def test_a_batch_behind_online_requests_does_not_read_like_a_fault() -> None:
-    assert "online requests go first" in view(said={"waiting_reason": "at_engine"}).time_left
+    assert "online requests go first" in view(extension={"waiting_reason": "at_engine"}).time_left

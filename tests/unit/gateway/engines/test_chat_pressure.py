@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.engines.chat_pressure import WINDOW_S, ChatPressure, OpenChat
+from gateway.engines.chat_pressure import RECENT_S, ChatPressure, OpenChat
 from store.repositories.chat_report import ChatNow
 
 URL = "http://vllm:8000"
@@ -42,7 +42,7 @@ def test_the_longest_first_token_of_late(scene: Scene) -> None:
         chat.note_first(scene.now_s)
         chat.note_first(scene.now_s + 50)
     assert scene.seen() == ChatNow(3, pytest.approx(0.6))  # type: ignore[arg-type]
-    scene.now_s += WINDOW_S + 1
+    scene.now_s += RECENT_S + 1
     assert scene.seen() == ChatNow(3, 0.0)
 
 
@@ -84,7 +84,7 @@ def test_an_end_is_told_once_and_then_nothing(scene: Scene) -> None:
     chat = scene.begin()
     scene.seen()
     chat.end()
-    scene.now_s += WINDOW_S + 1
+    scene.now_s += RECENT_S + 1
     assert scene.seen() == ChatNow(0, 0.0)
     assert scene.seen() is None
     assert scene.seen() is None

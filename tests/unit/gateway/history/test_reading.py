@@ -7,13 +7,25 @@ import random
 import pytest
 
 from engine_adapter.scheduling.distribution import Distribution
-from gateway.history.reading import WINDOWS, Latencies, Mark, history_of, marks
-from gateway.history.series import ENGINE
+from gateway.history.reading import CHART_SPANS, Latencies, Mark, history_of, marks
+from gateway.history.series import COUNTERS, NUM_CUMULATIVE, EngineTime
 from store.repositories.history import STEPS, Point
 
 
 def engine_figures(**named: float) -> list[float]:
-    return [named.get(name, 0.0) for name in ENGINE]
+    return [*EngineTime(**named)]
+
+
+def test_what_only_grows_comes_first() -> None:
+    assert EngineTime._fields[:NUM_CUMULATIVE] == (*COUNTERS, "stop_s")
+
+
+def test_points_of_earlier_and_later_versions_are_read() -> None:
+    whole = [*range(len(EngineTime._fields))]
+    points = [Point(0, "engine", "a", whole[:3]), Point(0, "engine", "b", [*whole, 99])]
+    (moment,) = history_of(points, 10).moments
+    assert moment.engines == {"a": EngineTime(0, 1, 2), "b": EngineTime(*whole)}
+    assert moment.all_engines[:4] == (0, 2, 4, 3)
 
 
 def latencies(*seconds: float, target_s: float = 0.1) -> list[float]:
@@ -55,10 +67,10 @@ def test_engines_and_moments_are_added_up() -> None:
     assert found.last(60).all_engines.online_tokens == 7
 
 
-def test_every_window_is_drawn_with_steps_that_are_kept_as_long() -> None:
-    for window in WINDOWS.values():
-        assert window.window_s <= STEPS[window.step_s]
-        assert window.window_s / window.step_s <= 200
+def test_every_span_is_drawn_with_steps_that_are_kept_as_long() -> None:
+    for span in CHART_SPANS.values():
+        assert span.span_s <= STEPS[span.step_s]
+        assert span.span_s / span.step_s <= 200
 
 
 def test_points_in_between_are_there_and_hold_nothing() -> None:
@@ -68,9 +80,9 @@ def test_points_in_between_are_there_and_hold_nothing() -> None:
     assert found.quantiles_ms("ttft:online", 0.5) == [None] * 5
 
 
-def test_the_axis_is_the_window_and_ends_with_the_step_of_now() -> None:
-    window = WINDOWS["15m"]
-    assert window.span(1_000_003.4) == (1_000_010 - 900, 1_000_010)
+def test_the_axis_is_the_span_and_ends_with_the_step_of_now() -> None:
+    span = CHART_SPANS["15m"]
+    assert span.bounds(1_000_003.4) == (1_000_010 - 900, 1_000_010)
 
 
 def test_what_happened_to_engines_is_marked_once() -> None:

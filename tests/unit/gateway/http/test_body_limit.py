@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from gateway.http.access_log import AccessLog
 from gateway.http.app import Gateway
-from gateway.http.body_limit import SMALL_BODY_BYTES, BodyLimits
+from gateway.http.body_limit import FORM_BYTES, FORM_FIELDS, SMALL_BODY_BYTES, BodyLimits
 from gateway.http.error_handlers import install_error_handlers
 from gateway.observability.metrics import Metrics
 
@@ -88,3 +88,33 @@ async def test_all_bodies_together_have_a_limit(client: httpx.AsyncClient) -> No
         go_on.set()
     assert [task.result().text for task in first] == [str(LIMIT)] * 2
     assert (await client.post(PROMPT, content=b"xy")).text == "2"
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"a=b&" * (FORM_FIELDS - 1), 200),
+        (b"&" * FORM_FIELDS, 400),
+        (b"a=" + b"%41" * (FORM_BYTES // 3), 413),
+    ],
+    ids=["few fields", "many fields", "long"],
+)
+async def test_a_form_is_short(client: httpx.AsyncClient, content: bytes, status: int) -> None:
+    """The framework parses it a byte after the other, before it is known who sends it."""
+
+    async def halves() -> AsyncIterator[bytes]:
+        yield content[: len(content) // 2]
+        yield content[len(content) // 2 :]
+
+    assert (await client.post("/x", content=content, headers=FORM)).status_code == status
+    assert (await client.post("/x", content=halves(), headers=FORM)).status_code == status
+
+
+async def test_only_uploads_are_forms_in_parts(client: httpx.AsyncClient) -> None:
+    parted = {"content-type": "Multipart/Form-Data; boundary=a"}
+    for path, status in (("/x", 415), (PROMPT, 415), ("/v1/files", 200)):
+        reply = await client.post(path, content=b"--a--", headers=parted)
+        assert reply.status_code == status

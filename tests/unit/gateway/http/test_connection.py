@@ -21,11 +21,13 @@ from gateway.http.connection import (
     MAX_HEADERS,
     MAX_TARGET_BYTES,
     ConnectionLimits,
+    GuardedProtocol,
     guarded,
     sweep,
 )
 from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.http.per_address_limits import ConnectionCount
+from gateway.http.reading import PIECE_BYTES, ReadingTurns
 from tests.fixtures.listening import listening
 
 SHORT_S = 0.3
@@ -40,6 +42,8 @@ class Served:
     streams_ended: int = 0
     num_begun: int = 0
     num_gone: int = 0
+    num_turns: int = 0
+    most_waiting: int = 0
 
     async def say(self, data: bytes) -> bytes:
         """Send and read to the end."""
@@ -53,9 +57,20 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIterator[Served]:
+async def serving(
+    max_connections: int = 100, per_address: int = 100, budget_s: float = 1.0
+) -> AsyncIterator[Served]:
     async def length(request: Request) -> PlainTextResponse:
+        open_now = served.server.server_state.connections
+        waiting = [len(one.pipeline) for one in open_now if isinstance(one, GuardedProtocol)]
+        served.most_waiting = max(served.most_waiting, *waiting)
         return PlainTextResponse(str(len(await request.body())))
+
+    async def turns(request: Request) -> PlainTextResponse:
+        """How many turns the event loop took while the body came."""
+        before = served.num_turns
+        await request.body()
+        return PlainTextResponse(str(served.num_turns - before))
 
     async def flood(_: Request) -> StreamingResponse:
         async def endless() -> AsyncIterator[bytes]:
@@ -80,13 +95,15 @@ async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIt
 
     routes = [
         Route("/", length, methods=["GET", "POST"]),
+        Route("/turns", turns, methods=["POST"]),
         Route("/flood", flood),
         Route("/held", held, methods=["GET", "POST"]),
     ]
     app = Starlette(routes=routes)
     cuts: list[str] = []
+    count = ConnectionCount(per_address)
     limits = ConnectionLimits(
-        SHORT_S, SHORT_S, SHORT_S, max_connections, ConnectionCount(per_address), cuts.append
+        SHORT_S, SHORT_S, SHORT_S, max_connections, count, cuts.append, ReadingTurns(budget_s)
     )
     server = uvicorn.Server(
         uvicorn.Config(app, port=0, http=guarded(limits), lifespan="off", log_config=None)
@@ -298,3 +315,58 @@ async def test_each_request_of_a_connection_names_its_host(host: bytes) -> None:
         one = b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n"
         reply = await served.say(one + b"\r\n" + one + b"connection: close\r\n\r\n")
         assert reply.count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"GET http://other/ HTTP/1.1\r\nhost: t\r\n",
+        b"GET http://t@other/ HTTP/1.1\r\nhost: t\r\n",
+        b"GET http://t/ HTTP/1.0\r\n",
+    ],
+    ids=["none", "another in the target", "a user too", "in the target alone"],
+)
+async def test_the_target_and_the_head_name_one_host(head: bytes) -> None:
+    async with serving() as served:
+        assert status_and_code(await served.say(head + b"\r\n")) == (400, "invalid_http")
+
+
+async def test_a_target_may_name_the_host_and_an_old_client_none() -> None:
+    async with serving() as served:
+        whole = b"GET http://T/ HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"
+        assert (await served.say(whole)).startswith(b"HTTP/1.1 200 OK")
+        assert (await served.say(b"GET / HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+
+
+NUM_REQUESTS = 3000
+
+
+async def test_of_requests_in_a_row_a_few_wait_and_all_are_answered() -> None:
+    async with serving() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        one = GET + b"\r\n"
+        writer.write(one * NUM_REQUESTS)
+        found = b""
+        async with asyncio.timeout(20):
+            while found.count(b"HTTP/1.1 200 OK") < NUM_REQUESTS:
+                found += await reader.read(1 << 20)
+        assert served.most_waiting <= PIECE_BYTES / len(one) + 1
+        writer.close()
+
+
+async def test_a_body_of_many_pieces_is_parsed_in_many_turns_of_the_loop() -> None:
+    async def ticking() -> None:
+        while True:
+            served.num_turns += 1
+            await asyncio.sleep(0)
+
+    chunks = b"1\r\na\r\n" * 20_000
+    head = b"POST /turns HTTP/1.1\r\nhost: t\r\nconnection: close\r\n"
+    async with serving(budget_s=1e-6) as served:
+        ticks = asyncio.ensure_future(ticking())
+        reply = await served.say(
+            head + b"transfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+        )
+        assert int(reply.rpartition(b"\r\n")[2]) >= len(chunks) / PIECE_BYTES - 1
+        ticks.cancel()

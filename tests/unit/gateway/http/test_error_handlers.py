@@ -13,6 +13,7 @@ from gateway.http.access_log import AccessLog
 from gateway.http.app import Gateway
 from gateway.http.body_limit import BodyLimits
 from gateway.http.error_handlers import install_error_handlers
+from gateway.http.json_route import JsonRoute
 from gateway.observability.metrics import Metrics
 
 
@@ -25,6 +26,7 @@ class Thing(BaseModel):
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     app = Gateway(BodyLimits(1000, 1000, ()), AccessLog(Metrics()))
     install_error_handlers(app)
+    app.router.route_class = JsonRoute
 
     @app.post("/things")
     async def make(thing: Thing, limit: int = Query(1, le=9)) -> str:
@@ -64,7 +66,7 @@ async def test_unknown_routes_and_methods(client: httpx.AsyncClient) -> None:
     ("kwargs", "param", "code"),
     [
         ({"json": {"size": 1}}, "name", "missing_required_parameter"),
-        ({"json": {"name": "secret", "size": "secret"}}, "size", "invalid_value"),
+        ({"json": {"name": "secret", "size": "secret"}}, "size", "invalid_type"),
         ({"json": {"name": "a", "size": 1}, "params": {"limit": "10"}}, "limit", "invalid_value"),
         ({"content": b"{", "headers": {"content-type": "application/json"}}, None, "invalid_json"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import pairwise
 
 import httpx
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 
 from api.batch_errors import InvalidUpload
 from api.errors import ApiError, UnsupportedMediaType
-from gateway.http.multipart import MAX_FIELD_BYTES, MAX_PARTS, MultipartForm, clean_filename
+from gateway.http.multipart import (
+    MAX_FIELD_BYTES,
+    MAX_OPTIONS,
+    MAX_PARTS,
+    PIECE_BYTES,
+    MultipartForm,
+    clean_filename,
+)
 
 TYPE = "multipart/form-data; boundary=b0undary"
 Parts = list[tuple[str, str | None, bytes]]
@@ -141,9 +149,9 @@ async def test_forms_that_are_refused(form: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"x" * (MAX_FIELD_BYTES + 1), b"\xff", b"a\0"])
 async def test_fields_that_are_refused(value: bytes) -> None:
-    form = MultipartForm(TYPE, body(part("purpose", value) + END))
+    parts = MultipartForm(TYPE, body(part("purpose", value) + END)).parts()
     with pytest.raises(InvalidUpload) as refused:
-        await (await anext(form.parts())).text()
+        await (await anext(parts)).text()
     assert refused.value.param == "purpose"
 
 
@@ -163,3 +171,43 @@ async def test_fields_that_are_refused(value: bytes) -> None:
 )
 def test_file_names(raw: bytes, name: str) -> None:
     assert clean_filename(raw) == name
+
+
+async def test_a_header_has_so_many_options() -> None:
+    """What parses them takes steps whose number grows with the square of the semicolons."""
+    many = ";" * (MAX_OPTIONS + 1)
+    with pytest.raises(InvalidUpload, match="options"):
+        await read(FORM, content_type=TYPE + many)
+    head = f'--b0undary\r\nContent-Disposition: form-data; name="file"{many}\r\n\r\n'
+    with pytest.raises(InvalidUpload, match="options"):
+        await read(head.encode() + b"data\r\n" + END)
+
+
+NUM_BYTES = 64 * PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("content", "is_work"),
+    [
+        (b"x" * NUM_BYTES, False),
+        (b"\r\n" * (NUM_BYTES // 2), False),
+        (b"\r\n--b0undaryx" * (NUM_BYTES // 13), True),
+        (b"\r\n--b0undary" + b" " * NUM_BYTES, True),
+    ],
+    ids=["content", "lines", "nearly boundaries", "padding"],
+)
+async def test_what_is_work_to_parse_lets_the_loop_go_on(content: bytes, is_work: bool) -> None:
+    num_turns = 0
+
+    async def ticking() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    ticks = asyncio.ensure_future(ticking())
+    head = b'--b0undary\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    with suppress(InvalidUpload):
+        await read(head, content, b"\r\n" + END)
+    ticks.cancel()
+    assert (num_turns > 32) == is_work

@@ -31,6 +31,12 @@ class Recorder:
         self.closing = True
         self.said.append("abort")
 
+    def pause_reading(self) -> None:
+        self.said.append("pause")
+
+    def resume_reading(self) -> None:
+        self.said.append("resume")
+
     def is_closing(self) -> bool:
         return self.closing
 
@@ -93,3 +99,20 @@ async def test_everything_else_is_the_transports() -> None:
     transport, recorder = made()
     recorder.closing = True
     assert transport.is_closing() is True
+
+
+async def test_the_socket_is_read_when_neither_the_app_nor_the_parser_stops_it() -> None:
+    transport, recorder = made()
+    transport.hold(is_held=True)
+    transport.pause_reading()
+    transport.resume_reading()
+    assert "resume" not in recorder.said
+    transport.hold(is_held=True)
+    transport.pause_reading()
+    transport.hold(is_held=False)
+    assert "resume" not in recorder.said
+    transport.resume_reading()
+    assert recorder.said == ["pause", "pause", "pause", "resume"]
+    transport.close()
+    transport.hold(is_held=True)
+    assert recorder.said[-1] == "close"

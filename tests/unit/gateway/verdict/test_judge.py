@@ -189,6 +189,7 @@ SITUATIONS: dict[str, tuple[Facts, list[str], str, bool]] = {
     ),
     "a full disk": (service(disk=Disk(100, 2)), ["disk_full"], "Chat is in time", True),
     "a full file store": (service(full=["files"]), ["disk_full"], "Chat is in time", True),
+    "no file store": (service(full=["files_away"]), ["disk_full"], "Chat is in time", True),
     "a batch too late": (
         service(batches=[LiveBatch("batch_1", "in.jsonl", 900.0)], num_live=1),
         ["batch_late"],
@@ -214,6 +215,7 @@ SITUATIONS: dict[str, tuple[Facts, list[str], str, bool]] = {
         "Chat was not measured",
         True,
     ),
+    "a standby": (service(database_takes_writes=False), ["database_away"], "Chat is in time", True),
     "a loop down": (service(loops_down=["usage"]), ["loop_down"], "Chat is in time", True),
     "no engine": (service(engines=[]), ["no_engine"], "Chat is refused", True),
     "an address that is none": (service(num_unusable=1), ["engine_unusable"], "Chat is", True),

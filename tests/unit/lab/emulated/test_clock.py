@@ -73,6 +73,48 @@ def test_within_a_pass_the_device_asks_once_and_at_a_clients_instant_again(tmp_p
     assert clock.now_ns == began_ns + int(8 * NS)
 
 
+@pytest.mark.timeout(20)
+def test_what_is_known_of_the_clients_is_known_once_the_device_has_asked(tmp_path: Path) -> None:
+    found: list[float] = []
+
+    def work(own: VirtualClock) -> None:
+        own.launched()
+        found.append(own.quiet_until_s())
+        own.wait(1.0)
+        found.append(own.quiet_until_s())
+        own.launched()
+        found.append(own.quiet_until_s())
+
+    clock = VirtualClock.create(tmp_path)
+    assert clock.quiet_until_s() == 0.0
+    clock.begin()
+    began_ns = clock.now_ns
+    device = Device(tmp_path, work)
+    device.until_it_waits()
+    assert not clock.turn(began_ns + int(5 * NS))
+    device.join()
+    assert found == [0.0, pytest.approx(began_ns / NS + 5), 0.0]
+
+
+@pytest.mark.timeout(20)
+def test_an_instant_between_two_nanoseconds_is_reached(tmp_path: Path) -> None:
+    clock = VirtualClock.create(tmp_path)
+    clock.begin()
+    instant_s = (clock.now_ns + 1_000_000.3) / NS
+
+    def work(own: VirtualClock) -> None:
+        while (left_s := instant_s - own.now_s()) > 0.0:
+            own.wait(left_s)
+
+    device = Device(tmp_path, work)
+    for _ in range(2):
+        while device.is_alive() and not clock._fields[DUE]:
+            time.sleep(0.001)
+        clock.turn(FOREVER_NS)
+    device.join(5.0)
+    assert not device.is_alive()
+
+
 def test_where_nobody_waits_it_stands(tmp_path: Path) -> None:
     clock = VirtualClock.create(tmp_path)
     clock.begin()

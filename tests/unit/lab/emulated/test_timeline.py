@@ -17,13 +17,18 @@ LINK_BYTES_PER_S = float(STAGING_BYTES) * 100  # a staging buffer takes 10 ms
 class Hands:
     """A clock that only moves when somebody sleeps or works."""
 
-    def __init__(self, host_step_s: float = 0.0) -> None:
+    def __init__(self, host_step_s: float = 0.0, quiet_until_s: float = 0.0) -> None:
         self.now_s = 100.0
         self.cpu_s = 0.0
         self.slept: list[float] = []
         self.oversleep_s = 0.0
         self.timeline = Timeline(
-            lambda: self.now_s, self.sleep, LINK_BYTES_PER_S, host_step_s, lambda: self.cpu_s
+            lambda: self.now_s,
+            self.sleep,
+            LINK_BYTES_PER_S,
+            host_step_s,
+            lambda: self.cpu_s,
+            lambda: quiet_until_s,
         )
         self.run_ahead = RunAhead(self.timeline.mark, sleep=self.timeline.approach)
 
@@ -178,6 +183,29 @@ def test_an_armed_pass_behind_a_stopped_one_begins_when_device_and_host_are_read
     assert free_s < stopped_s + 0.003
     hands.run_armed(0.010)
     assert hands.now_s == pytest.approx(stopped_s + 0.013)
+
+
+def test_a_stop_is_looked_for_where_one_can_come() -> None:
+    """On a shared clock each look costs everybody a rest; the device is free as soon."""
+    free_s, looks = [], []
+    for quiet_until_s in (0.0, 100.0135):
+        hands = Hands(quiet_until_s=quiet_until_s)
+        assert hands.run_armed(0.040, stop_at_s=100.0135)
+        free_s.append(hands.timeline.free_at_s)
+        looks.append(len(hands.slept))
+    assert free_s[0] == pytest.approx(free_s[1])
+    assert looks[1] <= 4 < looks[0]
+
+
+def test_the_gap_before_an_armed_pass_is_told() -> None:
+    hands = Hands(host_step_s=0.003)
+    hands.run(0.010)
+    hands.run(0.010)
+    assert hands.timeline.gap_s == 0.0
+    hands.work(0.001)
+    hands.run_armed(0.040)
+    assert hands.timeline.gap_s == pytest.approx(0.004)
+    assert hands.timeline.last_s == pytest.approx(0.040), "no part of the pass"
 
 
 # --- Copies.

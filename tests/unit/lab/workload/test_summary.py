@@ -151,3 +151,13 @@ def test_outputs_are_complete(tmp_path: Path) -> None:
     text = table(results)
     assert "arrivals stretched by 2.00" in text
     assert [line.split()[0] for line in text.splitlines()[1:3]] == ["online-only", "conserve-v2"]
+
+
+def test_a_system_is_told_of_without_the_reference_where_targets_are_given(tmp_path: Path) -> None:
+    mine = run("conserve-v2", 0.3)
+    found = summarise([mine], [], both(0.25, 0.11), (1.0,))
+    assert found["excess_ttft_ms"] is None
+    assert found["attainment"]["1.0"] == {"ttft": 0.0, "tbt": 1.0}
+    environment = {"scale_factor": 1.0, "slo_ms": [{"ttft": 250.0, "tbt": 110.0}]}
+    write_outputs({"systems": {"conserve-v2": found}, "environment": environment}, [mine], tmp_path)
+    assert "conserve-v2" in (tmp_path / "table.txt").read_text()

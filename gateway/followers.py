@@ -1,8 +1,8 @@
-"""Who follows background responses: one query a process looks for all of them.
+"""Who follows background responses, or the results of batches: one query a process for all.
 
-Clients ask this object and not the database. A response is read when the state of its row has
-changed, once for all that follow it, and by turns of the projects: however many follow, or finish
-at once, other requests keep the database's connections.
+Clients ask this object and not the database. What is followed is read when its state has changed, a
+response once for all that follow it and by turns of the projects: however many follow, or finish at
+once, other requests keep the database's connections.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
@@ -21,26 +21,27 @@ from api.errors import RateLimited
 from service.asking import asks_for
 from service.clock import Clock
 from service.turns import Turns
-from store.repositories import response as responses
 from store.session import Database
 
 POLL_INTERVAL_S: Final = 0.25
-"""How often it is looked whether responses have gone on."""
+"""How often it is looked whether what is followed has gone on."""
 
 MAX_FOLLOWERS: Final = 100
 """Of one project, at each process of the gateway."""
 
 NUM_READING: Final = 2
-"""Responses that are read at once."""
+"""Followed things that are read at once."""
 
 Seen = TypeVar("Seen")
 Read = Callable[[AsyncSession], Awaitable[Seen]]
+States = Callable[[AsyncSession, Collection[str]], Awaitable[dict[str, str]]]
+"""The state of each of these; of one that is gone there is none."""
 
 logger = logging.getLogger(__name__)
 
 
 class Followed(Generic[Seen]):
-    """A response that somebody follows.
+    """What somebody follows.
 
     Attributes:
         version: Another one whenever it has gone on.
@@ -64,7 +65,7 @@ class Followed(Generic[Seen]):
             return self._last[1]
 
     def note(self, state: str) -> None:
-        """Note the state of its row."""
+        """Note its state."""
         if state != self.state:
             self.state = state
             self.version += 1
@@ -74,9 +75,17 @@ class Followers(Generic[Seen]):
     """Those of one process.
 
     Invariant: it looks exactly while somebody follows.
+
+    Args:
+        database: Where the states are.
+        clock: Says when to look.
+        states: Reads them.
+        what: What is followed, in words.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, states: States, what: str) -> None:
+        self._states = states
+        self._what = what
         self._database = database
         self._clock = clock
         self._followed: dict[tuple[str, str], Followed[Seen]] = {}
@@ -92,21 +101,21 @@ class Followers(Generic[Seen]):
         """
         if self._num_by_project[project_id] >= MAX_FOLLOWERS:
             raise RateLimited(
-                f"This project follows {MAX_FOLLOWERS} background responses, which is its limit. "
+                f"This project follows {MAX_FOLLOWERS} {self._what}, which is its limit. "
                 "Please try again when one has ended."
             )
 
     @contextmanager
     def following(
-        self, project_id: str, response_id: str, load: Read[Seen]
+        self, project_id: str, followed_id: str, load: Read[Seen]
     ) -> Iterator[Followed[Seen]]:
-        """Follow a response for as long as the block runs."""
+        """Follow a response or a batch for as long as the block runs."""
 
         async def read() -> Seen:
             async with self._turns.place(project_id), self._database.unit_of_work() as session:
                 return await load(session)
 
-        name = (project_id, response_id)
+        name = (project_id, followed_id)
         followed = self._followed.setdefault(name, Followed(read))
         followed.num += 1
         self._num_by_project[project_id] += 1
@@ -131,18 +140,18 @@ class Followers(Generic[Seen]):
 
     async def _poll_while_followed(self) -> None:
         while self._followed:
-            ids = {response_id for _, response_id in self._followed}
+            ids = {followed_id for _, followed_id in self._followed}
             try:
                 async with self._database.unit_of_work() as session:
-                    states = await responses.states(session, ids)
+                    states = await self._states(session, ids)
             except (SQLAlchemyError, OSError) as error:
-                logger.warning("followed responses not looked for: %s", type(error).__name__)
+                logger.warning("followed %s not looked for: %s", self._what, type(error).__name__)
             except Exception:  # else those that follow would wait for ever
-                logger.exception("followed responses not looked for")
+                logger.exception("followed %s not looked for", self._what)
             else:
-                for (_, response_id), followed in self._followed.items():
-                    if response_id in ids:
-                        followed.note(states.get(response_id, "deleted"))
+                for (_, followed_id), followed in self._followed.items():
+                    if followed_id in ids:
+                        followed.note(states.get(followed_id, "deleted"))
             await self._clock.sleep(POLL_INTERVAL_S)
 
     async def close(self) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
-from api.json_schemas import LENGTHS
+from api.json_patterns import LENGTHS
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 64
@@ -23,6 +25,10 @@ MAX_PATTERN_CHARS = 1_024
 MAX_GRAMMAR_CHARS = 16_384
 MAX_PATTERN_REPEATS = 1_000
 MAX_ADJACENT_OPTIONAL = 16
+MAX_UNCERTAIN_REPEATS = 3
+MAX_ALIKE = 4_000_000
+"""Of texts that begin alike, the squares of the lengths of their equal beginnings, added up. The
+compiler compares such texts character by character: two with 3,000 equal ones take 1.9 s."""
 
 # xgrammar reads a pattern up to there, and ends the process where that is nothing.
 _NUL = "a pattern has the character U+0000"
@@ -48,7 +54,13 @@ def schema_refusal(text: str) -> str | None:
         return f"the schema is nested more than {MAX_DEPTH} levels deep"
     except json.JSONDecodeError:
         return None
-    return _Count().refusal(schema)
+    excess = schema_excess(schema)
+    return None if excess is None else excess[1]
+
+
+def schema_excess(schema: Any) -> tuple[str, str] | None:
+    """Where a schema becomes too large, as a path below it, and why; or None."""
+    return _Count().excess(schema)
 
 
 def pattern_refusal(pattern: str) -> str | None:
@@ -69,6 +81,10 @@ def _text_refusal(what: str, text: str, max_chars: int) -> str | None:
         return _NUL
     if len(text) > max_chars:
         return f"{what} has more than {max_chars} characters"
+    if _alike(_LITERAL.findall(text)) > MAX_ALIKE:
+        return f"{what} has texts with equal beginnings that are too long"
+    if any(_may_end_early(*found) for found in _REPEATED_GROUP.findall(text)):
+        return f"{what} repeats what may end early more than {MAX_UNCERTAIN_REPEATS} times"
     if _ADJACENT_OPTIONAL.search(text):
         return f"a pattern has more than {MAX_ADJACENT_OPTIONAL} adjacent optional parts"
     repeats = 1
@@ -81,6 +97,46 @@ def _text_refusal(what: str, text: str, max_chars: int) -> str | None:
     return None
 
 
+_REPEATED_GROUP = re.compile(r"\(((?:\\.|[^()\\])*)\)\{(\d*)(?:,(\d*))?\}")
+_VARIABLE = re.compile(r"\\.|[?*+]|\{\d*,\d*\}")
+
+
+def _may_end_early(body: str, least: str, most: str) -> bool:
+    r"""Whether it is like `(\w+\s?){1,60}`: at each character it is open where the next one begins.
+
+    The compiler's matcher follows every way, for seconds a token.
+    """
+    variable = [one for one in _VARIABLE.findall(body) if not one.startswith("\\")]
+    ends_open = re.search(r"(?:[?*]|\{0?,\d*\})\s*$", body) is not None
+    bound = int((most or least or "0")[:9])
+    return len(variable) > 1 and ends_open and bound > MAX_UNCERTAIN_REPEATS
+
+
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+_LITTLE = 10_000
+"""What is not worth comparing: short names and values, as most are."""
+
+
+def _alike(texts: Iterable[str]) -> int:
+    """What the equal beginnings of texts add up to."""
+    ordered = sorted(texts)
+    if len(ordered) < 2 or len(ordered) * max(map(len, ordered)) ** 2 < _LITTLE:
+        return 0
+    return sum(_equal(one, other) ** 2 for one, other in pairwise(ordered))
+
+
+def _equal(one: str, other: str) -> int:
+    """How many characters are the same before the first that is not."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 class _Count:
     """What one schema adds up to. The walk takes no part of it for harmless: it visits all."""
 
@@ -88,20 +144,22 @@ class _Count:
         self._properties = 0
         self._enum_values = 0
         self._counted_chars = 0
+        self._alike = 0
 
-    def refusal(self, schema: Any) -> str | None:
-        todo = [(schema, 0)]
+    def excess(self, schema: Any) -> tuple[str, str] | None:
+        todo = [(schema, 0, "")] if _has_parts(schema) else []
         while todo:
-            part, depth = todo.pop()
+            part, depth, path = todo.pop()
             if depth > 3 * MAX_DEPTH:  # an object in an object is two levels of JSON, or three
-                return f"the schema is nested more than {MAX_DEPTH} levels deep"
+                return path, f"the schema is nested more than {MAX_DEPTH} levels deep"
             if isinstance(part, dict):
                 refused = self._count_more(part)
                 if refused:
-                    return refused
-                todo.extend((value, depth + 1) for value in part.values())
-            elif isinstance(part, list):
-                todo.extend((value, depth + 1) for value in part)
+                    return path, refused
+                below = [(f"{path}.{name}", one) for name, one in part.items() if _has_parts(one)]
+            else:
+                below = [(f"{path}[{i}]", one) for i, one in enumerate(part) if _has_parts(one)]
+            todo += [(one, depth + 1, where) for where, one in below]
         return None
 
     def _add_lengths(self, part: dict[str, Any]) -> Any:
@@ -123,6 +181,10 @@ class _Count:
         if isinstance(part.get("enum"), list):
             self._enum_values += len(part["enum"])
         pattern = self._add_lengths(part)
+        self._alike += _alike(_names_of(part))
+        self._alike += _alike(one for one in _values_of(part) if isinstance(one, str))
+        if self._alike > MAX_ALIKE:
+            return "the schema has names or values with equal beginnings that are too long"
         if self._properties > MAX_PROPERTIES:
             return f"the schema has more than {MAX_PROPERTIES} properties"
         if self._enum_values > MAX_ENUM_VALUES:
@@ -139,3 +201,19 @@ class _Count:
         # A grammar beside tools is part of a structural tag (api/tool_prompt.py).
         grammar = part.get("grammar") if part.get("type") == "grammar" else None
         return grammar_refusal(grammar) if isinstance(grammar, str) else None
+
+
+def _names_of(part: dict[str, Any]) -> Iterable[str]:
+    named = part.get("properties")
+    return named if isinstance(named, dict) else ()
+
+
+def _values_of(part: dict[str, Any]) -> Iterable[Any]:
+    """The values of an `enum`, or those that branches have alone."""
+    values = part.get("enum")
+    yield from values if isinstance(values, list) else ()
+    branches = part.get("anyOf")
+    for one in branches if isinstance(branches, list) else ():
+        if isinstance(one, dict):
+            alone = one.get("enum")
+            yield from alone if isinstance(alone, list) else [one.get("const")]
