@@ -88,12 +88,12 @@ async def retry_failed(
         webhook_endpoints=source.webhook_endpoints,
         retry_of=source.id,
     )
-    num_rows = await rows.copy(session, source.id, retry.id, statuses=UNANSWERED)
+    num_rows, num_repeats = await rows.copy(session, source.id, retry.id, statuses=UNANSWERED)
     moved = await move(
         session,
         retry.id,
         BatchStatus.IN_PROGRESS,
-        values={"num_total": num_rows, "model": source.model},
+        values={"num_total": num_rows, "num_repeats": num_repeats, "model": source.model},
         detail={"num_rows": num_rows, "retry_of": source.id},
     )
     if moved is None or num_rows != source.num_failed:

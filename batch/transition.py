@@ -13,6 +13,7 @@ from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import webhook_delivery as deliveries
 from store.repositories.batch import Move
+from store.repositories.result import Written
 
 
 async def move(
@@ -80,3 +81,13 @@ async def all_rows_closed(
         **dict.fromkeys(expired, BatchStatus.EXPIRED),
         **dict.fromkeys(closed, BatchStatus.COMPLETED),
     }
+
+
+async def go_on(session: AsyncSession, written: Written) -> list[str]:
+    """Let batches go on whose last row a write has closed; which ones want a worker now.
+
+    A paused one goes on nowhere: whoever resumes it asks again.
+    """
+    running = [one for one, at in written.closed if at == BatchStatus.IN_PROGRESS]
+    going_on = await all_rows_closed(session, running) if running else {}
+    return [one for one, _ in written.closed if one not in running] + list(going_on)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+import orjson
+
 from api.json_output import dump
 from api.not_held import listed
+from api.usage import TokenUsage
 
 EXPIRED_CODE: Final = "batch_expired"
 EXPIRED_MESSAGE: Final = "This request could not be executed before the completion window expired."
@@ -75,6 +78,34 @@ def expired_line(row_id: int, custom_id: str) -> bytes:
 def cancelled_line(row_id: int, custom_id: str) -> bytes:
     """The line of a row still open when its batch was cancelled (row R-12)."""
     return failure_line(row_id, custom_id, code=CANCELLED_CODE, message=CANCELLED_MESSAGE)
+
+
+def repeated_line(line: bytes, row_id: int, custom_id: str) -> tuple[bytes, TokenUsage]:
+    """The line of a row that is given the answer of another, and its tokens.
+
+    Args:
+        line: The other row's line.
+        row_id: Key of the row.
+        custom_id: The caller's name for the row.
+
+    Returns:
+        The same answer under the row's own names, its prompt all cached: nothing was computed.
+    """
+    told = orjson.loads(line)
+    usage = ((told["response"] or {}).get("body") or {}).get("usage") or {}
+    for prompt, answer in (("prompt", "completion"), ("input", "output")):
+        details = usage.get(f"{prompt}_tokens_details")
+        if details is None:
+            continue
+        num_prompt = usage[f"{prompt}_tokens"]
+        details["cached_tokens"] = num_prompt
+        reasoning = usage[f"{answer}_tokens_details"]["reasoning_tokens"]
+        tokens = TokenUsage(num_prompt, usage[f"{answer}_tokens"], num_prompt, reasoning)
+        break
+    else:
+        num_prompt = usage.get("prompt_tokens", 0)
+        tokens = TokenUsage(num_prompt, 0, num_prompt)
+    return _line(row_id, custom_id, told["response"], told["error"]), tokens
 
 
 def _line(

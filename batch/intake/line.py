@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -55,6 +56,7 @@ class ParsedLine:
         num_tokens: About how many tokens its prompt has; 0 for a line that cannot run.
         prefix: The first `PREFIX_CHARS` characters of its prompt.
         faults: Everything wrong with it; empty for a line that can run.
+        digest: Of its body, where equal bodies get equal answers.
     """
 
     line_no: int
@@ -66,6 +68,7 @@ class ParsedLine:
     num_tokens: int
     prefix: str
     faults: tuple[LineError, ...]
+    digest: bytes | None = None
 
 
 def parse_line(
@@ -88,7 +91,7 @@ def parse_line(
     notes = LineNotes(line_no)
     custom_id: str | None = None
     model: str | None = None
-    num_inputs, num_tokens, prefix = 1, 0, ""
+    num_inputs, num_tokens, prefix, digest = 1, 0, "", None
     line = _decode(raw, notes)
     if line is not None:
         _check_keys(line, notes)
@@ -102,6 +105,7 @@ def parse_line(
             prefix = check_body(body, endpoint, notes, sizes.get(model or "", UNKNOWN))
             if not notes.faults:
                 num_tokens = prompt_tokens(endpoint, body)
+                digest = _digest(endpoint, body)
                 if endpoint == EMBEDDINGS_PATH:
                     num_inputs = len(inputs_of(body))
         elif "body" not in line:
@@ -110,8 +114,15 @@ def parse_line(
             notes.wrong_type("body", "an object", body)
     faults = tuple(notes.faults)
     return ParsedLine(
-        line_no, offset, len(raw), custom_id, model, num_inputs, num_tokens, prefix, faults
+        line_no, offset, len(raw), custom_id, model, num_inputs, num_tokens, prefix, faults, digest
     )
+
+
+def _digest(endpoint: str, body: dict[str, Any]) -> bytes | None:
+    """None where two answers to one body are two draws: no seed, and a temperature above 0."""
+    if endpoint != EMBEDDINGS_PATH and body.get("temperature") != 0 and body.get("seed") is None:
+        return None
+    return blake2b(orjson.dumps(body, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

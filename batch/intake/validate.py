@@ -225,8 +225,16 @@ def conclusion(batch_id: str, report: CheckReport) -> Move:
         return Move(
             batch_id,
             BatchStatus.IN_PROGRESS,
-            {"num_total": len(report.rows), "model": report.model},
-            {"num_rows": len(report.rows), "num_bytes": report.num_bytes},
+            {
+                "num_total": len(report.rows),
+                "num_repeats": report.rows.num_repeats,
+                "model": report.model,
+            },
+            {
+                "num_rows": len(report.rows),
+                "num_repeats": report.rows.num_repeats,
+                "num_bytes": report.num_bytes,
+            },
         )
     return Move(
         batch_id,
@@ -250,4 +258,5 @@ def new_row(row: CheckedRow) -> rows.NewRow:
         row.length_bytes,
         row.prefix_hash,
         row.num_tokens,
+        row.same_as,
     )

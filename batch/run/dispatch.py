@@ -27,6 +27,7 @@ from batch.run.execute import AttemptLimits
 from batch.run.flight import InFlight
 from batch.run.lease import Lease, LeaseLost
 from batch.run.quarantine import COHORTS, POLL_INTERVAL_S, Cohort
+from batch.run.repeats import Repeats
 from batch.run.results import ResultWriter
 from batch.storage import DATABASE, note_full
 from engine_adapter.client.base import EngineClient
@@ -177,6 +178,7 @@ class Dispatcher:
             engine, self._watch, self.results, clock, attempt, landed=self._wake
         )
         self._watch.rows = self._in_flight
+        self._repeats = Repeats(database, queue, clock)
         self._source = RowClaimer(lease.id, database, file_store, clock)
         self._report = DispatchReport(lease.engine_url, database, clock, self.counts)
         self._num_claimed = 0
@@ -197,6 +199,7 @@ class Dispatcher:
                     group.create_task(self._stop_ended_batches()),
                     group.create_task(self._balance()),
                     group.create_task(self._give_way()),
+                    group.create_task(self._repeats.run(lambda: self._watch.models)),
                     group.create_task(self._wake_on(self._drain)),
                     group.create_task(self._wake_on(self._lease.engine_draining)),
                     group.create_task(self._report.run()),

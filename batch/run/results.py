@@ -18,8 +18,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from batch.finish.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE, failure_line
 from batch.queue import STAGES, Queue
 from batch.run import quarantine
-from batch.states import BatchStatus, RowStatus
-from batch.transition import all_rows_closed
+from batch.states import RowStatus
+from batch.transition import go_on
 from service.clock import Clock
 from store.failures import is_refused
 from store.repositories import receipt as receipts
@@ -194,11 +194,7 @@ class ResultWriter:
                 written = await results.write(
                     session, new_results, dispatcher_id=self._dispatcher_id
                 )
-                running = [one for one, at in written.closed if at == BatchStatus.IN_PROGRESS]
-                # A paused one goes on nowhere: whoever resumes it asks again.
-                going_on = await all_rows_closed(session, running) if running else {}
-                closed += [one for one, _ in written.closed if one not in running]
-                closed += going_on
+                closed += await go_on(session, written)
             if condemned:
                 await suspects.condemn(session, condemned, num_losses=quarantine.MAX_LOSSES)
             if put_backs:

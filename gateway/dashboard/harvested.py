@@ -31,7 +31,9 @@ async def of_day(work: AsyncSession, resources: Resources) -> Harvest:
 
 def of_batch(batch: Batch, day: Harvest) -> Harvest:
     """What one batch came to so far."""
-    return day.part(batch.prompt_tokens - batch.cached_tokens + batch.completion_tokens)
+    computed = 1 - batch.num_repeats / max(1, batch.num_total)
+    num_answer = round(batch.completion_tokens * computed)
+    return day.part(batch.prompt_tokens - batch.cached_tokens + num_answer)
 
 
 async def by_project(

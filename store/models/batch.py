@@ -131,6 +131,8 @@ class Batch(Base):
     num_failed: Mapped[int] = mapped_column(server_default="0")
     num_stopped: Mapped[int] = mapped_column(server_default="0")
     """Of `num_failed`: rows that a cancel or the end of the window closed."""
+    num_repeats: Mapped[int] = mapped_column(server_default="0")
+    """Of `num_total`: rows that ask what another row asks, and are given its answer."""
     num_results: Mapped[int] = mapped_column(server_default="0")
     """Last number given to a result, under this row's lock."""
     prompt_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")

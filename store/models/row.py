@@ -48,6 +48,12 @@ class BatchRow(Base):
             postgresql_where=text("status = 'pending' AND num_losses >= 2"),
         ),
         Index("ix_batch_rows_leased", "dispatcher_id", postgresql_where=text("status = 'leased'")),
+        Index(
+            "ix_batch_rows_same_as",
+            "batch_id",
+            "same_as",
+            postgresql_where=text("status = 'pending' AND same_as IS NOT NULL"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
@@ -61,6 +67,9 @@ class BatchRow(Base):
     """Rows that begin alike share it, so that they can be dispatched together."""
     num_tokens: Mapped[int] = mapped_column(server_default="0")
     """Estimated tokens of its prompt, for the quota on enqueued tokens."""
+    same_as: Mapped[str | None]
+    """The `custom_id` of the row of its batch that asks the same. This one goes to no engine: it is
+    given that one's answer (batch/run/repeats.py)."""
     status: Mapped[str] = mapped_column(server_default=RowStatus.PENDING)
     attempt: Mapped[int] = mapped_column(server_default="0")
     """Attempts so far that failed in a way worth repeating; their number is bounded."""

@@ -48,6 +48,7 @@ class NewRow:
         length_bytes: Its length without the line end.
         prefix_hash: Signed 64 bits; equal for rows that begin alike.
         num_tokens: Estimated tokens of its prompt.
+        same_as: The row of its batch whose answer it is given, if any.
     """
 
     line_no: int
@@ -56,6 +57,7 @@ class NewRow:
     length_bytes: int
     prefix_hash: int = 0
     num_tokens: int = 0
+    same_as: str | None = None
 
 
 class ClaimedRow(NamedTuple):
@@ -93,7 +95,7 @@ class PutBack:
 
 
 _columns = attrgetter(
-    "line_no", "custom_id", "offset_bytes", "length_bytes", "prefix_hash", "num_tokens"
+    "line_no", "custom_id", "offset_bytes", "length_bytes", "prefix_hash", "num_tokens", "same_as"
 )
 
 
@@ -116,10 +118,10 @@ async def ingest_all(session: AsyncSession, rows: AsyncIterable[tuple[str, NewRo
         driver.cursor() as cursor,
         cursor.copy(
             "COPY batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes,"
-            " prefix_hash, num_tokens) FROM STDIN (FORMAT BINARY)"
+            " prefix_hash, num_tokens, same_as) FROM STDIN (FORMAT BINARY)"
         ) as copy,
     ):
-        copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4"])
+        copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4", "text"])
         async for batch_id, row in rows:
             await copy.write_row((batch_id, *_columns(row)))
             num_rows += 1
@@ -128,22 +130,33 @@ async def ingest_all(session: AsyncSession, rows: AsyncIterable[tuple[str, NewRo
 
 async def copy(
     session: AsyncSession, source_id: str, target_id: str, *, statuses: Collection[str]
-) -> int:
-    """Give a batch fresh rows for another's that ended in one of `statuses`; how many."""
-    done = await session.execute(
+) -> tuple[int, int]:
+    """Give a batch fresh rows for another's that ended in one of `statuses`.
+
+    Returns:
+        How many, and how many of them are given the answer of another.
+    """
+    found = await session.execute(
         text(
             """
+            WITH copied AS (
             INSERT INTO batch_rows
-              (batch_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash, num_tokens)
+              (batch_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash, num_tokens,
+               same_as)
             SELECT :target_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash,
-                   num_tokens
+                   num_tokens,
+                   NULLIF(first_value(custom_id) OVER (
+                     PARTITION BY COALESCE(same_as, custom_id) ORDER BY line_no), custom_id)
             FROM batch_rows WHERE batch_id = :source_id AND status = ANY(:statuses)
             ORDER BY line_no
+            RETURNING same_as)
+            SELECT count(*), count(same_as) FROM copied
             """
         ),
         {"source_id": source_id, "target_id": target_id, "statuses": sorted(statuses)},
     )
-    return cast("CursorResult[object]", done).rowcount
+    num_rows, num_repeats = found.one()
+    return num_rows, num_repeats
 
 
 LONGEST_DELAY_S = 120
@@ -164,7 +177,7 @@ _CLAIM = text(
       FROM wanted w CROSS JOIN LATERAL (
         SELECT id, length_bytes, prefix_hash, line_no FROM batch_rows
         WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
-          AND {READY}
+          AND same_as IS NULL AND {READY}
         ORDER BY prefix_hash, line_no LIMIT w.n
         FOR UPDATE SKIP LOCKED) r
     ), summed AS (
@@ -288,7 +301,7 @@ async def num_claimable(
             CROSS JOIN LATERAL (
               SELECT id FROM batch_rows
               WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
-                AND {READY}
+                AND same_as IS NULL AND {READY}
               LIMIT w.n) r
             GROUP BY w.batch_id
             """

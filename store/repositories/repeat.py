@@ -1,0 +1,73 @@
+"""Queries about rows that are given the answer of another row of their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models.batch import OPEN, ROWS_MODEL
+
+
+class Waiting(NamedTuple):
+    """A pending row whose answer is there.
+
+    Attributes:
+        first_id: The row that got the answer.
+        status: How that row ended.
+        seq: The number of its result.
+        num_bytes: Length of its line.
+    """
+
+    row_id: int
+    custom_id: str
+    first_id: int
+    status: str
+    seq: int
+    num_bytes: int
+
+
+async def batches_with_repeats(session: AsyncSession, models: Collection[str]) -> list[str]:
+    """The open batches of these models in which rows ask what others ask."""
+    found = await session.scalars(
+        text(
+            f"""
+            SELECT id FROM batches
+            WHERE {OPEN} AND {ROWS_MODEL} = ANY(:models) AND num_repeats > 0
+            """
+        ),
+        {"models": [*models, ""]},
+    )
+    return list(found)
+
+
+async def answered(
+    session: AsyncSession, batch_id: str, *, after_seq: int, limit: int
+) -> list[Waiting]:
+    """Pending rows whose answer is among the results after number `after_seq`, in their order."""
+    found = await session.execute(
+        text(
+            """
+            SELECT r.id, r.custom_id, first.id, first.status, x.seq, octet_length(x.line)
+            FROM row_results x
+            JOIN batch_rows first ON first.id = x.row_id
+            JOIN batch_rows r ON r.batch_id = x.batch_id AND r.same_as = first.custom_id
+              AND r.status = 'pending'
+            WHERE x.batch_id = :batch_id AND x.seq > :after_seq
+            ORDER BY x.seq, r.id LIMIT :limit
+            """
+        ),
+        {"batch_id": batch_id, "after_seq": after_seq, "limit": limit},
+    )
+    return [Waiting(*row) for row in found]
+
+
+async def lines(session: AsyncSession, row_ids: Collection[int]) -> dict[int, bytes]:
+    """The result lines of rows."""
+    found = await session.execute(
+        text("SELECT row_id, line FROM row_results WHERE row_id = ANY(:ids)"),
+        {"ids": list(row_ids)},
+    )
+    return {row_id: bytes(line) for row_id, line in found}
