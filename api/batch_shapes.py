@@ -238,8 +238,48 @@ class BatchFaults(BaseModel):
     data: list[BatchFault]
 
 
+class BatchAmounts(BaseModel):
+    """What a batch is, or would be, in amounts.
+
+    Attributes:
+        rows: Requests.
+        distinct_rows: Those that an engine is asked; the others repeat one of them.
+        prompt_tokens: Of all rows.
+        shared_prompt_tokens: Those of them that need not be computed again.
+        answer_tokens: Of all rows; null where the project has no batch to expect it from.
+    """
+
+    rows: int
+    distinct_rows: int
+    prompt_tokens: int
+    shared_prompt_tokens: int
+    answer_tokens: int | None
+
+
+class BatchQuote(BatchAmounts):
+    """What a file would come to, before it runs.
+
+    Attributes:
+        finish_range: Unix seconds, the earliest and the latest; null before anything was measured.
+        price: At the operator's price for a million tokens; null where none is set.
+    """
+
+    finish_range: tuple[int, int] | None
+    price: str | None
+
+
+class BatchReceipt(BatchAmounts):
+    """What a batch came to, in the lines of its quote.
+
+    Attributes:
+        finished_at: Unix seconds.
+    """
+
+    finished_at: int
+
+
 class BatchCheck(BaseModel):
-    """What a batch over a file would come to."""
+    """What a batch over a file would come to; `quote` is null where the file has errors."""
 
     object: Literal["batch.check"] = "batch.check"
     input_file_id: str
@@ -249,6 +289,7 @@ class BatchCheck(BaseModel):
     num_bytes: int
     model: str | None
     errors: BatchFaults | None
+    quote: BatchQuote | None
 
 
 class InputTokenDetails(BaseModel):
@@ -319,6 +360,7 @@ class BatchExtension(BaseModel):
         at_engine: What its rows do there; null unless it is `in_progress`.
         webhook_endpoints: Those that hear of its end; null: all of its project.
         waiting_reason: One of `WaitingReason`; null while lines are being finished, and at the end.
+        receipt: What it came to; null before its end, and where it had no rows.
     """
 
     predicted_finish_at: int | None
@@ -334,6 +376,7 @@ class BatchExtension(BaseModel):
     webhook_endpoints: list[str] | None = None
     at_engine: RowsAtEngines | None = None
     input_filename: str | None = None
+    receipt: BatchReceipt | None = None
 
 
 class BatchObject(BaseModel):

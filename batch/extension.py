@@ -12,7 +12,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
-from api.batch_shapes import BatchExtension, RowsAtEngines, WaitingReason
+from api.batch_shapes import BatchExtension, BatchReceipt, RowsAtEngines, WaitingReason
 from batch.states import TERMINAL_BATCH, BatchStatus
 from store.models import Batch
 from store.repositories.progress import BatchReading, ServiceReading
@@ -70,6 +70,21 @@ def extend(
         retry_of=batch.retry_of,
         webhook_endpoints=batch.webhook_endpoints,
         at_engine=None if reading is None else RowsAtEngines(rows=reading.num_leased),
+        receipt=_receipt(batch),
+    )
+
+
+def _receipt(batch: Batch) -> BatchReceipt | None:
+    finished_at = batch.completed_at or batch.expired_at or batch.cancelled_at
+    if finished_at is None or not batch.num_total:
+        return None
+    return BatchReceipt(
+        rows=batch.num_total,
+        distinct_rows=batch.num_total - batch.num_repeats,
+        prompt_tokens=batch.prompt_tokens,
+        shared_prompt_tokens=batch.cached_tokens,
+        answer_tokens=batch.completion_tokens,
+        finished_at=int(finished_at.timestamp()),
     )
 
 

@@ -9,10 +9,12 @@ from starlette.datastructures import State
 
 from api.numbers import largest_sizes
 from batch.intake.dry_run import DryRuns
-from engine_adapter.client.aliases import sizes_of_aliases
+from batch.intake.quote import Contents, quote
+from engine_adapter.client.aliases import sizes_of_aliases, stands_for
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from gateway.settings import GatewaySettings
-from store.repositories import validation
+from store.repositories import file as files
+from store.repositories import progress, validation
 from store.session import Database
 
 
@@ -28,14 +30,33 @@ async def dry_run(
         content: Of the file; read once its turn has come.
 
     Returns:
-        `num_lines`, `num_bytes`, `model` and `faults`, in wire shape.
+        `num_lines`, `num_bytes`, `model`, `faults` and `quote`, in wire shape.
     """
-    aliases = cast(GatewaySettings, state.settings).aliases
-    async with cast(Database, state.database).unit_of_work() as session:
+    settings = cast(GatewaySettings, state.settings)
+    aliases = settings.aliases
+    database = cast(Database, state.database)
+    async with database.unit_of_work() as session:
         served_models = await validation.served_models(
             session, project_id, embeds=endpoint == EMBEDDINGS_PATH, aliases=aliases
         )
         sizes = largest_sizes(await validation.model_sizes(session))
     sizes |= sizes_of_aliases(aliases, sizes)
     dry_runs = cast(DryRuns, state.dry_runs)
-    return await dry_runs.check(project_id, content, endpoint, served_models, sizes)
+    found = await dry_runs.check(project_id, content, endpoint, served_models, sizes)
+    contents = found.pop("contents")
+    found["quote"] = None
+    if contents is not None:
+        model = stands_for(found["model"], aliases, sizes)
+        price = settings.price
+        async with database.snapshot() as session:
+            offer = quote(
+                Contents(**contents),
+                await progress.recent_service(session),
+                now=await files.now(session),
+                mean_answer_tokens=await progress.mean_answer_tokens(
+                    session, project_id, model, endpoint
+                ),
+                price_of=None if price is None else price.of,
+            )
+        found["quote"] = offer.model_dump()
+    return found

@@ -9,6 +9,7 @@ report. Memory is bounded by the limits: one line, one short record per row, and
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +18,9 @@ from api.model_errors import unknown_model, unsuited_model
 from api.numbers import ModelSizes
 from batch.intake.line import MAX_LINE_BYTES, ParsedLine, parse_line
 from batch.intake.line_error import LineError
+from batch.intake.quote import Contents
 from engine_adapter.client.base import EMBEDDINGS_PATH
+from engine_adapter.client.estimate import text_tokens
 
 # --- Cuts a stream of chunks into physical lines, in memory bounded by one line.
 #
@@ -126,6 +129,7 @@ class CheckLimits:
 DOCUMENTED_LIMITS: Final = CheckLimits()
 
 _PREFIX_DEPTHS: Final = (256, 1024, 4096)
+_SHARED_DEPTHS: Final = tuple(64 << step for step in range(7))
 _BITS_PER_DEPTH: Final = 16  # MAX_ROWS < 2**16, so three depths fill 48 bits of a bigint
 
 
@@ -155,6 +159,9 @@ class CheckedRows:
         self._custom_ids: dict[str, int] = {}
         self._firsts: dict[bytes, str] = {}
         self._same_as: dict[int, str] = {}  # by line_no, of lines that repeat another
+        self._beginnings: set[int] = set()
+        self._num_shared_tokens = 0
+        self._limits: Counter[int | None] = Counter()
 
     def first_use(self, custom_id: str, line_no: int) -> int:
         """The line on which an id was used first; `line_no` itself if it is new."""
@@ -171,11 +178,39 @@ class CheckedRows:
             first = self._firsts.setdefault(line.digest, line.custom_id)
             if first != line.custom_id:
                 self._same_as[line.line_no] = first
+        self._limits[line.answer_limit] += 1
+        self._num_shared_tokens += self._shared_tokens(line)
 
     @property
     def num_repeats(self) -> int:
         """How many of them ask what a row before them asks."""
         return len(self._same_as)
+
+    def contents(self, num_bytes: int) -> Contents:
+        """What a quote is made of."""
+        return Contents(
+            len(self),
+            len(self) - self.num_repeats,
+            num_bytes,
+            self.num_tokens,
+            self._num_shared_tokens,
+            list(self._limits.items()),
+        )
+
+    def _shared_tokens(self, line: ParsedLine) -> int:
+        """About how many tokens its prompt begins with as one before it did, at least."""
+        if line.line_no in self._same_as:
+            return line.num_tokens
+        shared = ""
+        for depth in _SHARED_DEPTHS:
+            beginning = line.prefix[:depth]
+            known = hash(beginning)
+            if known in self._beginnings:
+                shared = beginning
+            self._beginnings.add(known)
+            if len(beginning) < depth:
+                break
+        return min(text_tokens(shared), line.num_tokens)
 
     @property
     def num_tokens(self) -> int:

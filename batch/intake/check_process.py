@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import BinaryIO, Final
 
 import orjson
@@ -40,6 +41,7 @@ def as_json(report: CheckReport) -> bytes:
             "num_bytes": report.num_bytes,
             "model": report.model,
             "faults": [fault.as_wire() for fault in report.faults],
+            "contents": asdict(report.rows.contents(report.num_bytes)) if report.ok else None,
         }
     )
 

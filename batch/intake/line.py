@@ -27,7 +27,7 @@ from engine_adapter.client.base import (
     EMBEDDINGS_PATH,
     RESPONSES_PATH,
 )
-from engine_adapter.client.estimate import prompt_tokens
+from engine_adapter.client.estimate import answer_limit, prompt_tokens
 
 ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
 """What a row may call."""
@@ -57,6 +57,7 @@ class ParsedLine:
         prefix: The first `PREFIX_CHARS` characters of its prompt.
         faults: Everything wrong with it; empty for a line that can run.
         digest: Of its body, where equal bodies get equal answers.
+        answer_limit: Most tokens of its answers together; None where that is left open.
     """
 
     line_no: int
@@ -69,6 +70,7 @@ class ParsedLine:
     prefix: str
     faults: tuple[LineError, ...]
     digest: bytes | None = None
+    answer_limit: int | None = None
 
 
 def parse_line(
@@ -91,7 +93,7 @@ def parse_line(
     notes = LineNotes(line_no)
     custom_id: str | None = None
     model: str | None = None
-    num_inputs, num_tokens, prefix, digest = 1, 0, "", None
+    num_inputs, num_tokens, prefix, digest, limit = 1, 0, "", None, None
     line = _decode(raw, notes)
     if line is not None:
         _check_keys(line, notes)
@@ -106,6 +108,7 @@ def parse_line(
             if not notes.faults:
                 num_tokens = prompt_tokens(endpoint, body)
                 digest = _digest(endpoint, body)
+                limit = _answer_limit(endpoint, body)
                 if endpoint == EMBEDDINGS_PATH:
                     num_inputs = len(inputs_of(body))
         elif "body" not in line:
@@ -114,8 +117,23 @@ def parse_line(
             notes.wrong_type("body", "an object", body)
     faults = tuple(notes.faults)
     return ParsedLine(
-        line_no, offset, len(raw), custom_id, model, num_inputs, num_tokens, prefix, faults, digest
+        line_no,
+        offset,
+        len(raw),
+        custom_id,
+        model,
+        num_inputs,
+        num_tokens,
+        prefix,
+        faults,
+        digest,
+        limit,
     )
+
+
+def _answer_limit(endpoint: str, body: dict[str, Any]) -> int | None:
+    limit = answer_limit(endpoint, body)
+    return None if limit is None else limit * (body.get("n") or 1)
 
 
 def _digest(endpoint: str, body: dict[str, Any]) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,7 +159,7 @@ def submit(  # noqa: PLR0913
 
 
 @app.command()
-def check(
+def check(  # noqa: PLR0913
     file: InputFile,
     endpoint: Endpoint = None,
     model: Annotated[
@@ -167,13 +168,26 @@ def check(
     whole: Annotated[
         bool, typer.Option("--all", help=f"Print more than {SHOWN_FAULTS} errors.")
     ] = False,
+    quote: Annotated[
+        bool,
+        typer.Option(
+            "--quote", help="Ask the service what it would come to; the file is uploaded for it."
+        ),
+    ] = False,
     json: AsJson = False,
+    base_url: BaseUrl = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Check FILE here, without a service: its errors with their lines; exit status 1 if any."""
     console = make_console()
-    report = _check_file(file, endpoint or _first_url(file), model)
+    called = endpoint or _first_url(file)
+    report = _check_file(file, called, model)
+    offer = None
+    if quote and report.ok:
+        with make_client(base_url, api_key) as client, Refusals():
+            offer = _quote(client, file, called)
     if json:
-        print_json(_report(report))
+        print_json({**_report(report), "quote": offer})
         raise typer.Exit(0 if report.ok else 1)
     if not report.ok:
         _print_faults(console, file, report, whole=whole)
@@ -182,6 +196,41 @@ def check(
         f"{file.name}: {report.num_lines:,} requests for model {report.model}, no errors",
         highlight=False,
     )
+    counted = report.rows.contents(report.num_bytes)
+    tokens = f"{counted.prompt_tokens:,} prompt tokens, {counted.shared_tokens:,} of them shared"
+    console.print(f"{counted.num_distinct:,} of them distinct; about {tokens}", highlight=False)
+    if offer is not None:
+        _print_quote(console, offer)
+
+
+def _quote(client: BatchClient, file: Path, endpoint: str) -> dict[str, Any]:
+    """What the service says of a file; it keeps none of it."""
+    uploaded = client.upload(file)
+    try:
+        found = client.check(uploaded["id"], endpoint)
+    finally:
+        client.delete_file(uploaded["id"])
+    if found["errors"] is not None:
+        typer.echo(f"The service refuses it: {found['errors']['data'][0]['message']}", err=True)
+        raise typer.Exit(1)
+    offer: dict[str, Any] = found["quote"]
+    return offer
+
+
+def _print_quote(console: Console, offer: dict[str, Any]) -> None:
+    num_answer, price = offer["answer_tokens"], offer["price"]
+    said = ["answers: not known before this project's first batch of the kind"]
+    if num_answer is not None:
+        said = [f"about {num_answer:,} answer tokens"]
+    if price is not None:
+        said.append(f"worth {price}")
+    if offer["finish_range"] is not None:
+        ends = (
+            f"{datetime.fromtimestamp(one, UTC).astimezone():%H:%M on %-d %b}"
+            for one in offer["finish_range"]
+        )
+        said.append("done between {} and {}".format(*ends))
+    console.print("; ".join(said), highlight=False)
 
 
 @app.command()

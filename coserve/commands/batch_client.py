@@ -75,6 +75,11 @@ class BatchClient:
                 timeout=UPLOAD_TIMEOUT_S,
             )
 
+    def check(self, input_file_id: str, endpoint: str) -> dict[str, Any]:
+        """The errors of an uploaded file, and without any what a batch over it would come to."""
+        body = {"input_file_id": input_file_id, "endpoint": endpoint}
+        return self._call("POST", "/batches/check", json=body, timeout=UPLOAD_TIMEOUT_S)
+
     def create(
         self,
         input_file_id: str,

@@ -99,13 +99,22 @@ def prompt_tokens(path: str, body: Mapping[str, Any]) -> int:
 
 def answer_tokens(path: str, body: Mapping[str, Any]) -> int:
     """How many tokens one answer may have at most, or a small guess where that is left open."""
+    limit = answer_limit(path, body)
+    return UNBOUNDED_ANSWER_TOKENS if limit is None else limit
+
+
+def answer_limit(path: str, body: Mapping[str, Any]) -> int | None:
+    """How many tokens one answer may have at most; None where that is left open."""
     if path == EMBEDDINGS_PATH:
         return 0
     if path == COMPLETIONS_PATH:
         limit = body.get("max_tokens")
         return DEFAULT_MAX_TOKENS if limit is None else int(limit)
-    limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    return int(limit or UNBOUNDED_ANSWER_TOKENS)
+    if path == RESPONSES_PATH:
+        limit = body.get("max_output_tokens")
+    else:
+        limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return int(limit) if limit else None
 
 
 def text_tokens(text: str) -> int:

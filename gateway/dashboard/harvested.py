@@ -31,7 +31,7 @@ async def of_day(work: AsyncSession, resources: Resources) -> Harvest:
 
 def of_batch(batch: Batch, day: Harvest) -> Harvest:
     """What one batch came to so far."""
-    computed = 1 - batch.num_repeats / max(1, batch.num_total)
+    computed = 1 - batch.num_repeats / max(1, batch.num_total)  # those that repeat cost nothing
     num_answer = round(batch.completion_tokens * computed)
     return day.part(batch.prompt_tokens - batch.cached_tokens + num_answer)
 

@@ -40,4 +40,5 @@ async def check_batch(
         num_bytes=found["num_bytes"],
         model=found["model"],
         errors=BatchFaults(data=faults) if faults else None,
+        quote=found["quote"],
     )

@@ -188,6 +188,31 @@ async def read_service(session: AsyncSession) -> ServiceReading:
     return ServiceReading(**found.mappings().one())
 
 
+async def mean_answer_tokens(
+    session: AsyncSession, project_id: str, model: str, endpoint: str
+) -> float | None:
+    """Of a row, in the project's last batches of the kind; none where it had none."""
+    found: float | None = await session.scalar(
+        text(
+            """
+            SELECT sum(completion_tokens)::float8 / sum(num_completed)
+            FROM (SELECT completion_tokens, num_completed FROM batches
+                  WHERE project_id = :project_id AND model = :model AND endpoint = :endpoint
+                    AND num_completed >= :min_rows AND response_id IS NULL
+                  ORDER BY created_at DESC, id DESC LIMIT :num_past) past
+            """
+        ),
+        {
+            "project_id": project_id,
+            "model": model,
+            "endpoint": endpoint,
+            "min_rows": SPREAD_ROWS,
+            "num_past": HISTORY_BATCHES,
+        },
+    )
+    return found
+
+
 @dataclass
 class _Kept:
     """The last reading of a process, and until when it is not made anew."""

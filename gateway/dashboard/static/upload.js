@@ -59,6 +59,20 @@ document.addEventListener("DOMContentLoaded", () => {
     return null;
   }
 
+  function amounts(report, quote) {
+    if (!quote) return [`About ${number(report.promptTokens)} tokens to read and at most about ${number(report.answerTokens)} to write.`];
+    const said = [];
+    if (quote.distinct_rows < quote.rows) said.push(`${number(quote.distinct_rows)} are distinct: the others repeat one of them and cost nothing.`);
+    const shared = quote.shared_prompt_tokens ? `, ${number(quote.shared_prompt_tokens)} of them shared` : "";
+    const answers = quote.answer_tokens === null ? `at most about ${number(report.answerTokens)}` : `about ${number(quote.answer_tokens)}`;
+    said.push(`About ${number(quote.prompt_tokens)} tokens to read${shared}, ${answers} to write${quote.price ? `, worth ${quote.price}` : ""}.`);
+    if (quote.finish_range) {
+      const [earliest, latest] = quote.finish_range.map((at) => about(Math.max(0, at - Date.now() / 1000)));
+      said.push(earliest === latest ? `It would end in about ${latest}.` : `It would end in ${earliest} to ${latest}.`);
+    }
+    return said;
+  }
+
   async function whole(file) {
     const mine = round;
     const report = await coserveCheck(file, endpoint.value, () => mine === round, (lines, share) => { found.textContent = `Checking: ${number(lines)} lines, ${Math.round(100 * share)} %`; });
@@ -67,8 +81,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const checked = await judged(file);
     if (mine !== round) return;
     const said = [`${number(report.numLines)} lines, ${!checked ? "not checked" : checked.faults.length ? `${number(checked.faults.length)} ${checked.faults.length === 1 ? "error" : "errors"}` : "no errors"}.`];
-    said.push(`About ${number(report.promptTokens)} tokens to read and at most about ${number(report.answerTokens)} to write.`);
-    if (service.bytes_per_s && !checked?.faults.length) said.push(`At the present speed it would end in about ${about((service.backlog_bytes + file.size) / service.bytes_per_s)}.`);
+    said.push(...amounts(report, checked?.quote));
     if (service.models.length && report.model && !service.models.includes(report.model)) said.push(`No engine serves the model ${report.model} now.`);
     const used = service.enqueued[report.model] ?? 0;
     if (service.limit !== null) {

@@ -9,6 +9,7 @@ import openai
 import orjson
 import pytest
 from openai import AsyncOpenAI
+from sqlalchemy import text
 
 from batch.intake.dry_run import MAX_RUNNING, MAX_WAITING
 from batch.intake.validate import validate
@@ -50,6 +51,36 @@ async def test_a_good_file(api: Api) -> None:
         found = await check(client, file_id)
     assert (found["valid"], found["errors"], found["model"]) == (True, None, "m")
     assert (found["num_lines"], found["num_bytes"]) == (500, len(data))
+
+
+async def test_a_quote(api: Api, database: Database) -> None:
+    rows = [line(f"r{n}", max_tokens=30 + n % 2, temperature=0) for n in range(40)]
+    async with api.client() as client:
+        file_id = await upload(client, b"\n".join(rows))
+        first = (await check(client, file_id))["quote"]
+        assert (first["rows"], first["distinct_rows"]) == (40, 2)
+        assert first["shared_prompt_tokens"] >= 38 * first["prompt_tokens"] // 40
+        assert (first["answer_tokens"], first["finish_range"], first["price"]) == (None,) * 3
+        batch = await client.batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h"
+        )
+        await validate(database, api.app.state.file_store, batch.id)
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text(
+                    "UPDATE batches SET status = 'completed', num_completed = 40,"
+                    " completion_tokens = 800, finalizing_at = in_progress_at + interval '2 s',"
+                    " completed_at = now()"
+                )
+            )
+        later = (await check(client, file_id))["quote"]
+        ended: Any = await client.batches.retrieve(batch.id)
+        strange = (await check(client, await upload(client, b"{")))["quote"]
+    assert later["answer_tokens"] == 40 * 20
+    assert strange is None
+    receipt = ended.coserve["receipt"]
+    assert (receipt["rows"], receipt["distinct_rows"], receipt["answer_tokens"]) == (40, 2, 800)
+    assert receipt["finished_at"] == ended.completed_at
 
 
 async def test_a_thousand_faults_are_all_named(api: Api) -> None:

@@ -198,3 +198,46 @@ def test_lines_that_begin_alike_become_neighbours_and_others_keep_their_order() 
 def test_the_order_fits_a_bigint_at_the_limit() -> None:
     assert subject.MAX_ROWS < 1 << subject._BITS_PER_DEPTH
     assert len(subject._PREFIX_DEPTHS) * subject._BITS_PER_DEPTH < 63
+
+
+def asked(custom_id: str, content: str, **body: Any) -> bytes:
+    raw = orjson.loads(line(custom_id, content=content))
+    raw["body"] |= body
+    return orjson.dumps(raw)
+
+
+def test_rows_that_ask_the_same_name_the_first_of_them() -> None:
+    lines = [
+        asked("a", "one", temperature=0),
+        asked("b", "two", temperature=0),
+        asked("c", "one", temperature=0),
+        asked("d", "one", temperature=0.0),
+        asked("e", "one"),
+        asked("f", "one", temperature=0, max_tokens=3),
+        asked("g", "two", temperature=0),
+        asked("h", "two", seed=1),
+        asked("i", "two", seed=1),
+    ]
+    report = check(b"\n".join(lines))
+    assert [one.same_as for one in report.rows] == [
+        *(None, None, "a", None, None, None, "b", None, "h")
+    ]
+    assert report.rows.num_repeats == 3
+
+
+def test_what_a_quote_is_made_of() -> None:
+    common = "You grade answers. " * 40  # 760 characters
+    lines = [asked(f"r{n}", f"{common}{n:04}", max_tokens=50) for n in range(10)]
+    lines += [asked("again", f"{common}0003", max_tokens=50, seed=1)]
+    lines += [asked("twice", f"{common}0003", max_tokens=50, seed=1), asked("open", "hi", n=2)]
+    data = b"\n".join(lines)
+    report = check(data)
+    found = report.rows.contents(report.num_bytes)
+    assert (found.num_rows, found.num_distinct, found.num_bytes) == (13, 12, len(data))
+    assert dict(found.answer_limits) == {50: 12, None: 1}
+    assert found.prompt_tokens == report.rows.num_tokens
+    # At least the largest depth below what they share: 512 of 760 characters; a repeat shares all.
+    each = 512 // 4
+    assert 10 * each + 190 <= found.shared_tokens <= found.prompt_tokens
+    assert found.answer_tokens(20.0) == 13 * 20
+    assert found.answer_tokens(80.0) == 12 * 50 + 80
