@@ -185,11 +185,12 @@ class CreateOptions(BaseModel):
 
 
 class CreateBatch(BaseModel):
-    """The body of `POST /batches` (row B-01)."""
+    """The body of `POST /batches` (row B-01): over a file, or with its requests in it."""
 
     model_config = BODY
 
-    input_file_id: str
+    input_file_id: str | None = None
+    requests: list[Any] | None = None
     endpoint: str
     completion_window: str
     metadata: dict[str, str] | None = None

@@ -131,7 +131,10 @@ async def _check_values(request: Request) -> None:
     Raises:
         InvalidRequest: It has more values than any body of such a route.
     """
-    if getattr(request.scope["route"], "body_field", None) is not None:
+    route = request.scope["route"]
+    if getattr(route, "body_field", None) is not None and not getattr(
+        route, "counts_values", False
+    ):
         check_shape(await request.body(), max_strings=MAX_VALUES, max_values=MAX_VALUES)
 
 

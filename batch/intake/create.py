@@ -41,7 +41,7 @@ async def create(
         TooManyBatches: The project has as many as it may.
     """
     _check(request)
-    file = await find_input(session, project_id, request.input_file_id)
+    file = await find_input(session, project_id, request.input_file_id or "")
     if request.coserve is not None:
         await _check_receivers(session, project_id, request.coserve.webhook_endpoints or ())
     options, expires_after = request.coserve, request.output_expires_after

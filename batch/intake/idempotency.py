@@ -51,17 +51,27 @@ async def create_batch(
     *,
     key_id: str | None,
     key: str | None,
+    received: Upload | None = None,
 ) -> tuple[Batch, bool]:
     """A new batch, or the one made under this key before; whether it is new.
+
+    Args:
+        session: An open transaction.
+        project_id: Whose it is.
+        request: The body; without its requests where they are stored.
+        key_id: Who asks.
+        key: The key, if there is one.
+        received: Its requests, stored as a file; it gets its row with the batch.
 
     Raises:
         IdempotencyKeyReused: The key was used for another request.
         InvalidRequest: As `batch.create.create`.
     """
     if key is None:
-        return await create.create(session, project_id, request, key_id=key_id), True
+        return await _create(session, project_id, request, received, key_id), True
     owner = KeyOwner(project_id, "batch", key)
-    fingerprint = _fingerprint(request.model_dump())
+    content = None if received is None else received.stored.sha256
+    fingerprint = _fingerprint([request.model_dump(), content])
     earlier = await idempotency.take(session, owner, fingerprint)
     if earlier is not None:
         if earlier.fingerprint != fingerprint:
@@ -69,9 +79,22 @@ async def create_batch(
         batch = await batches.get(session, project_id, earlier.object_id)
         if batch is not None:
             return batch, False
-    batch = await create.create(session, project_id, request, key_id=key_id)
+    batch = await _create(session, project_id, request, received, key_id)
     await idempotency.settle(session, owner, batch.id)
     return batch, True
+
+
+async def _create(
+    session: AsyncSession,
+    project_id: str,
+    request: CreateBatch,
+    received: Upload | None,
+    key_id: str | None,
+) -> Batch:
+    if received is not None:
+        file = await upload.record(session, received, project_id)
+        request = request.model_copy(update={"input_file_id": file.id})
+    return await create.create(session, project_id, request, key_id=key_id)
 
 
 async def record_file(

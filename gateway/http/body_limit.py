@@ -34,6 +34,9 @@ from gateway.http.refusal import LingeringResponse
 UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
 _PART_PATH = re.compile(r"(/v1)?/uploads/[^/]+/parts")
 SMALL_BODY_BYTES = 128 * 1024
+INLINE_PATHS = frozenset({"/batches", "/v1/batches"})
+"""A batch may come with its requests; nothing is read before the key is known either."""
+INLINE_BYTES = 4 * 1024 * 1024
 FORM_BYTES = 16 * 1024
 FORM_FIELDS = 256
 _FORM = b"application/x-www-form-urlencoded"
@@ -64,8 +67,10 @@ class BodyLimits:
         path = scope["path"]
         if path in UPLOAD_PATHS or _PART_PATH.fullmatch(path):
             return UploadedBody(receive)
-        with_prompt = path in self._prompt_paths
-        limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
+        with_prompt = path in self._prompt_paths or path in INLINE_PATHS
+        limit = self._limit_bytes
+        if path not in self._prompt_paths:
+            limit = min(limit, INLINE_BYTES if with_prompt else SMALL_BODY_BYTES)
         is_form = not with_prompt and _media_type(scope).startswith(_FORM)
         body = CountedBody(
             self, receive, min(limit, FORM_BYTES) if is_form else limit, is_held=with_prompt,

@@ -29,11 +29,13 @@ class _JsonRequest(Request):
 class JsonRoute(APIRoute):
     """`APIRouter(route_class=JsonRoute)`."""
 
+    request_class: type[Request] = _JsonRequest
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What answers a request."""
         answer = super().get_route_handler()
 
         async def answer_read(request: Request) -> Response:
-            return await answer(_JsonRequest(request.scope, request.receive))
+            return await answer(self.request_class(request.scope, request.receive))
 
         return answer_read

@@ -2,67 +2,141 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 
 from api.batch_errors import BatchNotFound
 from api.batch_shapes import BatchList, BatchObject, CreateBatch, may_be_id
+from api.errors import ApiError, InvalidRequest, PayloadTooLarge
+from api.json_input import read_object
 from api.json_output import dump
+from api.json_shape import check_shape
+from batch.files import FileStore
 from batch.finish import cancel
-from batch.intake import idempotency
+from batch.intake import idempotency, inline
+from batch.intake.arrivals import Arrivals, StoredArrivals, discard
+from batch.intake.create import check_endpoint
+from batch.intake.upload import Upload
 from batch.queue import STAGES
 from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shape_new, shapes
 from gateway.dependencies import (
+    MAX_VALUES,
     ActorDep,
     DatabaseDep,
     EnginesDep,
+    FileStoreDep,
     PrincipalDep,
     QueueDep,
     ReadingsDep,
+    principal_of,
 )
+from gateway.http.body_limit import SMALL_BODY_BYTES
 from gateway.http.json_route import JsonRoute
 from gateway.http.streaming_list import ListResponse, dumped
 from gateway.tenants.actor import Action
 from store.repositories import batch as batches
 
-router = APIRouter(tags=["batches"], route_class=JsonRoute)
+
+class _CreationRequest(Request):
+    """A creation may hold requests: it is long, and not read before its key is known."""
+
+    async def body(self) -> bytes:
+        await principal_of(self)
+        return await super().body()
+
+    async def json(self) -> Any:
+        """The body; an error of it is met by `error_handlers`.
+
+        Raises:
+            InvalidRequest: It cannot be read, is no object, or has too many values beside its
+                requests.
+            PayloadTooLarge: It is long without its requests.
+        """
+        body = read_object(await self.body())
+        others = dump({name: value for name, value in body.items() if name != "requests"})
+        if len(others) > SMALL_BODY_BYTES:
+            raise PayloadTooLarge(
+                f"The body is larger than {SMALL_BODY_BYTES:,} bytes without its requests."
+            )
+        check_shape(others, max_strings=MAX_VALUES, max_values=MAX_VALUES)
+        return body
+
+
+class _CreationRoute(JsonRoute):
+    request_class = _CreationRequest
+    counts_values = True
+
+
+router = APIRouter(tags=["batches"], route_class=_CreationRoute)
 
 
 @router.post("/batches")
-async def create_batch(
+async def create_batch(  # noqa: PLR0913
     body: CreateBatch,
     principal: PrincipalDep,
     actor: ActorDep,
     database: DatabaseDep,
+    file_store: FileStoreDep,
     engines: EnginesDep,
     queue: QueueDep,
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> BatchObject:
     """Create a batch; its file is read later, by a worker."""
-    async with database.unit_of_work(actor=actor.named) as session:
-        batch, is_new = await idempotency.create_batch(
-            session,
-            principal.project_id,
-            body,
-            key_id=principal.key_id,
-            key=idempotency.check_key(idempotency_key),
-        )
-        if is_new:
-            await actor.record(
+    key = idempotency.check_key(idempotency_key)
+    arrivals = StoredArrivals(database)
+    received = await _received(body, file_store, arrivals)
+    try:
+        async with database.unit_of_work(actor=actor.named) as session:
+            batch, is_new = await idempotency.create_batch(
                 session,
-                Action.BATCH_CREATED,
-                batch.id,
-                project_id=batch.project_id,
-                detail={"data": {"input_file_id": batch.input_file_id}},
+                principal.project_id,
+                body.model_copy(update={"requests": None}),
+                key_id=principal.key_id,
+                key=key,
+                received=received,
             )
+            if is_new:
+                await actor.record(
+                    session,
+                    Action.BATCH_CREATED,
+                    batch.id,
+                    project_id=batch.project_id,
+                    detail={"data": {"input_file_id": batch.input_file_id}},
+                )
+    except ApiError:  # refused before the commit: without its row the file is lost space
+        if received is not None:
+            await discard(file_store, arrivals, received.file_id)
+        raise
     if is_new:
         await queue.wake(STAGES)
+    elif received is not None:
+        await discard(file_store, arrivals, received.file_id)
     # After the commit: the project's next creation does not wait for what this one is told.
     async with database.snapshot() as session:
         return await (shape_new if is_new else shape)(session, engines, batch)
+
+
+async def _received(body: CreateBatch, file_store: FileStore, arrivals: Arrivals) -> Upload | None:
+    """The creation's own requests, stored as a file; none where it names a file.
+
+    Raises:
+        InvalidRequest: It has neither or both, or its requests are wrong; `param` names it.
+    """
+    if body.requests is None:
+        if body.input_file_id is None:
+            raise InvalidRequest(
+                "Missing required parameter: 'input_file_id'.",
+                param="input_file_id",
+                code="missing_required_parameter",
+            )
+        return None
+    if body.input_file_id is not None:
+        raise InvalidRequest("Send 'input_file_id' or 'requests', not both.", param="requests")
+    check_endpoint(body.endpoint)
+    return await inline.store(body.requests, body.endpoint, file_store, arrivals)
 
 
 @router.get("/batches", response_model=BatchList)

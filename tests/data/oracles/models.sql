@@ -74,6 +74,7 @@ CREATE TABLE batch_rows (
   length_bytes INTEGER NOT NULL,
   prefix_hash BIGINT DEFAULT '0' NOT NULL,
   num_tokens INTEGER DEFAULT '0' NOT NULL,
+  same_as VARCHAR,
   status VARCHAR DEFAULT 'pending' NOT NULL,
   attempt INTEGER DEFAULT '0' NOT NULL,
   num_losses SMALLINT DEFAULT '0' NOT NULL,
@@ -90,6 +91,7 @@ CREATE TABLE batch_rows (
 )
 CREATE INDEX ix_batch_rows_claim ON batch_rows (batch_id, prefix_hash, line_no) WHERE status = 'pending'
 CREATE INDEX ix_batch_rows_leased ON batch_rows (dispatcher_id) WHERE status = 'leased'
+CREATE INDEX ix_batch_rows_same_as ON batch_rows (batch_id, same_as) WHERE status = 'pending' AND same_as IS NOT NULL
 CREATE INDEX ix_batch_rows_suspects ON batch_rows (num_losses, batch_id) WHERE status = 'pending' AND num_losses >= 2
 CREATE UNIQUE INDEX uq_batch_rows_custom_id ON batch_rows (batch_id, custom_id)
 CREATE TABLE batches (
@@ -116,6 +118,7 @@ CREATE TABLE batches (
   num_completed INTEGER DEFAULT '0' NOT NULL,
   num_failed INTEGER DEFAULT '0' NOT NULL,
   num_stopped INTEGER DEFAULT '0' NOT NULL,
+  num_repeats INTEGER DEFAULT '0' NOT NULL,
   num_results INTEGER DEFAULT '0' NOT NULL,
   prompt_tokens BIGINT DEFAULT '0' NOT NULL,
   cached_tokens BIGINT DEFAULT '0' NOT NULL,

@@ -23,7 +23,7 @@ from tests.fakes.client import FakeEngine, FakeSettings
 from tests.fakes.server import serving
 from tests.fixtures.forked import ForkedProcess
 
-GRACE_S = 2
+GRACE_S = 6
 UPLOAD_MEMORY_MIB = 64
 
 
