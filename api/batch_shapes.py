@@ -182,6 +182,7 @@ class CreateOptions(BaseModel):
     priority: int = 0
     paused: bool = False
     webhook_endpoints: Annotated[list[str] | None, Field(max_length=100)] = None
+    reuse: str | None = None
 
 
 class CreateBatch(BaseModel):

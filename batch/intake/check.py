@@ -144,6 +144,7 @@ class CheckedRow:
     prefix_hash: int
     num_tokens: int
     same_as: str | None = None
+    digest: bytes | None = None
 
 
 class CheckedRows:
@@ -221,6 +222,7 @@ class CheckedRows:
         return len(self._line_nos)
 
     def __iter__(self) -> Iterator[CheckedRow]:
+        digests = {custom_id: digest for digest, custom_id in self._firsts.items()}
         columns = zip(
             self._line_nos,
             self._custom_ids,
@@ -239,6 +241,7 @@ class CheckedRows:
                 prefix,
                 num_tokens,
                 self._same_as.get(line_no),
+                digests.get(custom_id),
             )
 
 

@@ -13,18 +13,17 @@ _WORD: Final = re.compile(r"([1-9][0-9]{0,2})([hd])")
 _UNIT_S: Final = {"h": 3600, "d": 86400}
 
 
-def seconds_of(completion_window: str) -> int:
-    """The seconds of a completion window, from `1h` to `7d`.
+def seconds_of(completion_window: str, *, param: str = "completion_window") -> int:
+    """The seconds of a completion window, or of another time from `1h` to `7d`.
 
     Raises:
-        InvalidRequest: It is none, naming `completion_window`.
+        InvalidRequest: It is none, naming `param`.
     """
     found = _WORD.fullmatch(completion_window)
     seconds = 0 if found is None else int(found[1]) * _UNIT_S[found[2]]
     if not 0 < seconds <= MAX_S:
         raise InvalidRequest(
-            "The completion window must be '24h', or another number of hours or days from '1h' "
-            "to '7d'.",
-            param="completion_window",
+            f"'{param}' must be '24h', or another number of hours or days from '1h' to '7d'.",
+            param=param,
         )
     return seconds

@@ -60,6 +60,9 @@ async def create(
         priority=0 if options is None else options.priority,
         webhook_endpoints=None if options is None else options.webhook_endpoints,
     )
+    if options is not None and options.reuse is not None:
+        batch.reuse_s = seconds_of(options.reuse, param="coserve.reuse")
+        await session.flush()
     if options is not None and options.paused:
         await pause(session, project_id, batch.id)
         await session.flush()
@@ -130,6 +133,8 @@ def _check(request: CreateBatch) -> None:
             )
     if request.coserve is not None:
         check_priority(request.coserve.priority, param="coserve.priority")
+        if request.coserve.reuse is not None:
+            seconds_of(request.coserve.reuse, param="coserve.reuse")
     if request.metadata is not None:
         _check_metadata(request.metadata)
 

@@ -32,7 +32,7 @@ from batch.transition import move_all
 from engine_adapter.client.aliases import Aliases, sizes_of_aliases, stands_for
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from service.clock import Clock, SystemClock
-from store.models import File
+from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import row as rows
 from store.repositories import validation
@@ -212,7 +212,9 @@ async def check_quotas(
 async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -> BatchStatus:
     """Store what was found. The rows go first: their COPY must not hold the batch's lock."""
     if report.ok:
-        await rows.ingest(session, batch_id, _new_rows(report.rows))
+        batch = await session.get_one(Batch, batch_id)
+        new = _new_rows(report.rows, reuses=batch.reuse_s is not None)
+        await rows.ingest(session, batch_id, new)
     target = conclusion(batch_id, report)
     if not await move_all(session, [target]):
         raise _Overtaken
@@ -244,13 +246,13 @@ def conclusion(batch_id: str, report: CheckReport) -> Move:
     )
 
 
-async def _new_rows(checked: CheckedRows) -> AsyncIterator[rows.NewRow]:
+async def _new_rows(checked: CheckedRows, *, reuses: bool) -> AsyncIterator[rows.NewRow]:
     for row in checked:
-        yield new_row(row)
+        yield new_row(row, reuses=reuses)
 
 
-def new_row(row: CheckedRow) -> rows.NewRow:
-    """A checked line as it is stored."""
+def new_row(row: CheckedRow, *, reuses: bool = False) -> rows.NewRow:
+    """A checked line as it is stored; what it asks too, where answers are used again."""
     return rows.NewRow(
         row.line_no,
         row.custom_id,
@@ -259,4 +261,5 @@ def new_row(row: CheckedRow) -> rows.NewRow:
         row.prefix_hash,
         row.num_tokens,
         row.same_as,
+        row.digest if reuses else None,
     )

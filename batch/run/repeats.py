@@ -1,9 +1,10 @@
-"""Rows that ask what another row of their batch asks: they go to no engine, and get its answer.
+"""Rows that ask what another row asks: they go to no engine, and get its answer.
 
 Which rows those are is found as the file is checked (`batch/intake/line.py`): those with equal
 bodies, a temperature of 0 or a seed. Each dispatcher looks for results that others wait for, and
 writes them under the lock of the batch. It keeps only how far it has looked: whoever follows
-looks from the first result on.
+looks from the first result on. Where two batches of a project wish it (`coserve.reuse`), the
+later one's rows are given the earlier one's answers once they are validated.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from itertools import accumulate
 from typing import Final
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.finish.output import repeated_line
 from batch.queue import STAGES, Queue
 from batch.states import BatchStatus
 from batch.transition import go_on
 from service.clock import Clock
+from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import repeat as repeats
 from store.repositories import result as results
@@ -66,9 +69,8 @@ class Repeats:
     async def _give_some(self, batch_id: str) -> bool:
         """One transaction; whether there may be more."""
         async with self._database.unit_of_work() as session:
-            ours = await batches.lock_all(session, [batch_id], skip_locked=True)
-            batch = ours.get(batch_id)
-            if batch is None or batch.status != BatchStatus.IN_PROGRESS:
+            batch = await _running(session, batch_id, skip_locked=True)
+            if batch is None:
                 return False
             seen = batch.num_results
             waiting = await repeats.answered(
@@ -78,17 +80,54 @@ class Repeats:
             more = len(waiting) == WRITE_ROWS or len(some) < len(waiting)
             if more:
                 seen = some[-1].seq - 1
-            closed: list[str] = []
-            if some:
-                lines = await repeats.lines(session, {one.first_id for one in some})
-                news = [_result(batch_id, one, lines[one.first_id]) for one in some]
-                closed = await go_on(
-                    session, await results.write(session, news, dispatcher_id=None)
-                )
+            _, closed = await _write(session, batch_id, some)
         self._seen[batch_id] = seen
         if closed:
             await self._queue.wake(STAGES)
         return more
+
+
+async def give_known(database: Database, queue: Queue, batch_id: str) -> None:
+    """Give rows the answers that earlier batches of the project have, where both wish it.
+
+    A row that a dispatcher takes meanwhile is asked all the same.
+    """
+    after_row = 0
+    while True:
+        async with database.unit_of_work() as session:
+            batch = await _running(session, batch_id)
+            if batch is None or batch.reuse_s is None:
+                return
+            known = await repeats.known(session, batch_id, after_row=after_row, limit=WRITE_ROWS)
+            some = _first_bytes(known)
+            num_written, closed = await _write(session, batch_id, some)
+            batch.num_repeats += num_written
+        if closed:
+            await queue.wake(STAGES)
+        if not some:
+            return
+        after_row = some[-1].row_id
+
+
+async def _running(
+    session: AsyncSession, batch_id: str, *, skip_locked: bool = False
+) -> Batch | None:
+    """The batch, locked, if its rows run."""
+    ours = await batches.lock_all(session, [batch_id], skip_locked=skip_locked)
+    batch = ours.get(batch_id)
+    return batch if batch is not None and batch.status == BatchStatus.IN_PROGRESS else None
+
+
+async def _write(
+    session: AsyncSession, batch_id: str, some: list[Waiting]
+) -> tuple[int, list[str]]:
+    """Write rows' answers; how many, and the batches that want a worker now."""
+    if not some:
+        return 0, []
+    lines = await repeats.lines(session, {one.first_id for one in some})
+    news = [_result(batch_id, one, lines[one.first_id]) for one in some]
+    written = await results.write(session, news, dispatcher_id=None)
+    return written.num_written, await go_on(session, written)
 
 
 def _first_bytes(waiting: list[Waiting]) -> list[Waiting]:

@@ -51,6 +51,7 @@ from batch.finish.finalize_small import finalize_small
 from batch.intake.validate import validate
 from batch.intake.validate_small import validate_small
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
+from batch.run.repeats import give_known
 from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.storage import fail_unstorable, full_place, note_if_away
 from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, long_stage_lock
@@ -348,6 +349,7 @@ class StageWork:
             return _ENDED
         if status is None:
             return _NOT_NOW
+        await give_known(self._database, self._queue, held.id)
         self._to_wake.add(DISPATCH)
         return _MOVED
 

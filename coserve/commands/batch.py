@@ -113,6 +113,12 @@ def submit(  # noqa: PLR0913
         list[str] | None,
         typer.Option(help="Id of an endpoint to notify of its end; repeatable. All if left out."),
     ] = None,
+    reuse: Annotated[
+        str | None,
+        typer.Option(
+            help="Use answers of batches with this option, and give its own for so long: 7d."
+        ),
+    ] = None,
     directory: Folder = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the id of the batch alone.")
@@ -135,7 +141,7 @@ def submit(  # noqa: PLR0913
     pairs = _pairs(metadata or [])
     with make_client(base_url, api_key) as client, Refusals():
         uploaded = client.upload(file)
-        options = _options(priority, webhook, paused=paused)
+        options = _options(priority, webhook, reuse, paused=paused)
         batch = client.create(
             uploaded["id"],
             endpoint=called,
@@ -266,9 +272,13 @@ def _nothing_to_download(batch: dict[str, Any]) -> str:
     return f"It is {batch['status']}. The results so far: coserve batch results {batch['id']}"
 
 
-def _options(priority: int, webhook: list[str] | None, *, paused: bool) -> dict[str, Any]:
+def _options(
+    priority: int, webhook: list[str] | None, reuse: str | None, *, paused: bool
+) -> dict[str, Any]:
     """What was asked for beyond the official fields."""
-    asked = {"priority": priority, "paused": paused, "webhook_endpoints": webhook}
+    asked = {
+        "priority": priority, "paused": paused, "webhook_endpoints": webhook, "reuse": reuse,
+    }  # fmt: skip
     return {name: value for name, value in asked.items() if value}
 
 

@@ -1,4 +1,4 @@
-"""Rows that ask what another row of their batch asks."""
+"""Rows that ask what another row asks, of their batch or of an earlier one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ def upgrade() -> None:
         ["batch_id", "same_as"],
         where=sa.text("status = 'pending' AND same_as IS NOT NULL"),
     )
+    op.add_column("batches", sa.Column("reuse_s", sa.Integer(), nullable=True))
+    op.add_column("batch_rows", sa.Column("digest", sa.LargeBinary(), nullable=True))
+    indexes.create(
+        "ix_batch_rows_digest", "batch_rows", ["digest"], where=sa.text("digest IS NOT NULL")
+    )
 
 
 def downgrade() -> None:
+    op.drop_index("ix_batch_rows_digest", table_name="batch_rows")
+    op.drop_column("batch_rows", "digest")
+    op.drop_column("batches", "reuse_s")
     op.drop_index("ix_batch_rows_same_as", table_name="batch_rows")
     op.drop_column("batches", "num_repeats")
     op.drop_column("batch_rows", "same_as")

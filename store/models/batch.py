@@ -133,6 +133,9 @@ class Batch(Base):
     """Of `num_failed`: rows that a cancel or the end of the window closed."""
     num_repeats: Mapped[int] = mapped_column(server_default="0")
     """Of `num_total`: rows that ask what another row asks, and are given its answer."""
+    reuse_s: Mapped[int | None]
+    """Ours; for so long after its creation its answers are given to the same rows of later batches
+    of its project that have it set too; none: they are not."""
     num_results: Mapped[int] = mapped_column(server_default="0")
     """Last number given to a result, under this row's lock."""
     prompt_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")

@@ -48,6 +48,7 @@ class BatchRow(Base):
             postgresql_where=text("status = 'pending' AND num_losses >= 2"),
         ),
         Index("ix_batch_rows_leased", "dispatcher_id", postgresql_where=text("status = 'leased'")),
+        Index("ix_batch_rows_digest", "digest", postgresql_where=text("digest IS NOT NULL")),
         Index(
             "ix_batch_rows_same_as",
             "batch_id",
@@ -70,6 +71,8 @@ class BatchRow(Base):
     same_as: Mapped[str | None]
     """The `custom_id` of the row of its batch that asks the same. This one goes to no engine: it is
     given that one's answer (batch/run/repeats.py)."""
+    digest: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Of what it asks, where its batch's answers are used again (batch/run/repeats.py)."""
     status: Mapped[str] = mapped_column(server_default=RowStatus.PENDING)
     attempt: Mapped[int] = mapped_column(server_default="0")
     """Attempts so far that failed in a way worth repeating; their number is bounded."""

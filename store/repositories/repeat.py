@@ -64,6 +64,36 @@ async def answered(
     return [Waiting(*row) for row in found]
 
 
+async def known(
+    session: AsyncSession, batch_id: str, *, after_row: int, limit: int
+) -> list[Waiting]:
+    """Pending rows whose answer an earlier batch has, after one of them, in the order of their ids.
+
+    Of the same project, model and endpoint, where both batches use answers again.
+    """
+    found = await session.execute(
+        text(
+            """
+            SELECT DISTINCT ON (r.id) r.id, r.custom_id, first.id, first.status, 0,
+                   octet_length(x.line)
+            FROM batches b
+            JOIN batch_rows r ON r.batch_id = b.id AND r.status = 'pending' AND r.id > :after_row
+            JOIN batch_rows first ON first.digest = r.digest AND first.status = 'succeeded'
+            JOIN batches source ON source.id = first.batch_id
+              AND source.project_id = b.project_id AND source.model = b.model
+              AND source.endpoint = b.endpoint
+              AND source.created_at
+                > statement_timestamp() - make_interval(secs => source.reuse_s)
+            JOIN row_results x ON x.row_id = first.id
+            WHERE b.id = :batch_id AND b.reuse_s IS NOT NULL AND r.digest IS NOT NULL
+            ORDER BY r.id, first.id DESC LIMIT :limit
+            """
+        ),
+        {"batch_id": batch_id, "after_row": after_row, "limit": limit},
+    )
+    return [Waiting(*row) for row in found]
+
+
 async def lines(session: AsyncSession, row_ids: Collection[int]) -> dict[int, bytes]:
     """The result lines of rows."""
     found = await session.execute(

@@ -49,6 +49,7 @@ class NewRow:
         prefix_hash: Signed 64 bits; equal for rows that begin alike.
         num_tokens: Estimated tokens of its prompt.
         same_as: The row of its batch whose answer it is given, if any.
+        digest: Of what it asks, where its batch's answers are used again.
     """
 
     line_no: int
@@ -58,6 +59,7 @@ class NewRow:
     prefix_hash: int = 0
     num_tokens: int = 0
     same_as: str | None = None
+    digest: bytes | None = None
 
 
 class ClaimedRow(NamedTuple):
@@ -95,7 +97,14 @@ class PutBack:
 
 
 _columns = attrgetter(
-    "line_no", "custom_id", "offset_bytes", "length_bytes", "prefix_hash", "num_tokens", "same_as"
+    "line_no",
+    "custom_id",
+    "offset_bytes",
+    "length_bytes",
+    "prefix_hash",
+    "num_tokens",
+    "same_as",
+    "digest",
 )
 
 
@@ -118,10 +127,10 @@ async def ingest_all(session: AsyncSession, rows: AsyncIterable[tuple[str, NewRo
         driver.cursor() as cursor,
         cursor.copy(
             "COPY batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes,"
-            " prefix_hash, num_tokens, same_as) FROM STDIN (FORMAT BINARY)"
+            " prefix_hash, num_tokens, same_as, digest) FROM STDIN (FORMAT BINARY)"
         ) as copy,
     ):
-        copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4", "text"])
+        copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4", "text", "bytea"])
         async for batch_id, row in rows:
             await copy.write_row((batch_id, *_columns(row)))
             num_rows += 1

@@ -41,13 +41,13 @@ class Input:
 
 
 async def inputs(session: AsyncSession, batch_ids: Collection[str]) -> list[Input]:
-    """Those of the batches that are to be validated."""
+    """Those of the batches that are to be validated, and whose answers are not used again."""
     found = await session.execute(
         text(
             """
             SELECT b.id, b.project_id, b.endpoint, f.storage_key
             FROM batches b JOIN files f ON f.id = b.input_file_id
-            WHERE b.id = ANY(:ids) AND b.status = 'validating'
+            WHERE b.id = ANY(:ids) AND b.status = 'validating' AND b.reuse_s IS NULL
             """
         ),
         {"ids": list(batch_ids)},

@@ -75,6 +75,7 @@ CREATE TABLE batch_rows (
   prefix_hash BIGINT DEFAULT '0' NOT NULL,
   num_tokens INTEGER DEFAULT '0' NOT NULL,
   same_as VARCHAR,
+  digest BYTEA,
   status VARCHAR DEFAULT 'pending' NOT NULL,
   attempt INTEGER DEFAULT '0' NOT NULL,
   num_losses SMALLINT DEFAULT '0' NOT NULL,
@@ -90,6 +91,7 @@ CREATE TABLE batch_rows (
   CONSTRAINT fk_batch_rows_batch_id FOREIGN KEY(batch_id) REFERENCES batches (id) ON DELETE CASCADE
 )
 CREATE INDEX ix_batch_rows_claim ON batch_rows (batch_id, prefix_hash, line_no) WHERE status = 'pending'
+CREATE INDEX ix_batch_rows_digest ON batch_rows (digest) WHERE digest IS NOT NULL
 CREATE INDEX ix_batch_rows_leased ON batch_rows (dispatcher_id) WHERE status = 'leased'
 CREATE INDEX ix_batch_rows_same_as ON batch_rows (batch_id, same_as) WHERE status = 'pending' AND same_as IS NOT NULL
 CREATE INDEX ix_batch_rows_suspects ON batch_rows (num_losses, batch_id) WHERE status = 'pending' AND num_losses >= 2
@@ -119,6 +121,7 @@ CREATE TABLE batches (
   num_failed INTEGER DEFAULT '0' NOT NULL,
   num_stopped INTEGER DEFAULT '0' NOT NULL,
   num_repeats INTEGER DEFAULT '0' NOT NULL,
+  reuse_s INTEGER,
   num_results INTEGER DEFAULT '0' NOT NULL,
   prompt_tokens BIGINT DEFAULT '0' NOT NULL,
   cached_tokens BIGINT DEFAULT '0' NOT NULL,

@@ -6,17 +6,18 @@ from collections import Counter
 from typing import Any
 
 import orjson
+from sqlalchemy import text
 
 from batch.finish.cancel import cancel
 from batch.finish.finalize import finalize
 from batch.finish.output import http_line
 from batch.intake.validate import validate
 from batch.rerun import retry_failed
-from batch.run.repeats import WRITE_ROWS
+from batch.run.repeats import WRITE_ROWS, give_known
 from batch.states import BatchStatus, RowStatus
 from engine_adapter.client.base import CHAT_PATH, RESPONSES_PATH
 from engine_adapter.client.http import HttpEngineClient
-from store.models import DEFAULT_PROJECT_ID
+from store.models import DEFAULT_PROJECT_ID, Batch, Project
 from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.result import NewResult
@@ -39,10 +40,22 @@ def row(custom_id: str, prompt: str = "fake:text=four", **fields: Any) -> bytes:
     return orjson.dumps(raw)
 
 
-async def checked(bench: Bench, lines: list[bytes], endpoint: str = CHAT_PATH) -> str:
+async def checked(
+    bench: Bench,
+    lines: list[bytes],
+    endpoint: str = CHAT_PATH,
+    *,
+    reuse_s: int | None = None,
+    project_id: str = DEFAULT_PROJECT_ID,
+) -> str:
     """A batch of these lines, validated; its id."""
-    batch_id = await add_validating(bench.database, bench.file_store, lines, endpoint=endpoint)
+    batch_id = await add_validating(
+        bench.database, bench.file_store, lines, endpoint=endpoint, project_id=project_id
+    )
+    async with bench.database.unit_of_work() as session:
+        (await session.get_one(Batch, batch_id)).reuse_s = reuse_s
     assert await validate(bench.database, bench.file_store, batch_id) is BatchStatus.IN_PROGRESS
+    await give_known(bench.database, bench.queue, batch_id)
     return batch_id
 
 
@@ -193,3 +206,72 @@ async def test_a_cancel_in_between(bench: Bench, engine: HttpEngineClient) -> No
     async with bench.database.unit_of_work() as session:
         retry = await retry_failed(session, DEFAULT_PROJECT_ID, batch_id)
     assert retry.num_repeats == 2
+
+
+async def test_answers_of_an_earlier_batch_where_both_wish_it(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine
+) -> None:
+    def some(start: int) -> list[bytes]:
+        return [row(f"r{n}", f"fake:text={n}") for n in range(start, start + 6)]
+
+    await checked(bench, some(0))  # does not give its answers
+    await checked(bench, [*some(3), *some(10)], reuse_s=3600)
+    await bench.dispatch(engine)
+    fake_engine.received.clear()
+
+    unlike = await checked(bench, some(3))
+    await bench.dispatch(engine)
+    assert len(fake_engine.received) == 6, "one that does not wish it asks again"
+    assert (await read_batch(bench.database, unlike)).num_repeats == 0
+    fake_engine.received.clear()
+
+    batch_id = await checked(bench, [*some(0), row("again", "fake:text=3")], reuse_s=3600)
+    await bench.dispatch(engine)
+    assert prompts(fake_engine) == {f"fake:text={n}": 1 for n in range(3)}
+    batch = await read_batch(bench.database, batch_id)
+    assert (batch.num_completed, batch.num_repeats) == (7, 4)
+    for one in await answers(bench, batch_id):
+        body = one["response"]["body"]
+        name = "r3" if one["custom_id"] == "again" else one["custom_id"]
+        assert body["choices"][0]["message"]["content"] == name[1:]
+
+
+async def test_a_batch_whose_rows_are_all_known_ends_without_an_engine(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine
+) -> None:
+    lines = [row(f"r{n}", f"fake:text={n}") for n in range(WRITE_ROWS + 3)]
+    await checked(bench, lines, reuse_s=3600)
+    await bench.dispatch(engine)
+    fake_engine.received.clear()
+    batch_id = await checked(bench, lines, reuse_s=3600)
+    assert fake_engine.received == []
+    assert await finalize(bench.database, bench.file_store, batch_id) is BatchStatus.COMPLETED
+
+
+async def test_answers_are_not_given_to_other_projects_after_their_time_or_once_deleted(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine
+) -> None:
+    async with bench.database.unit_of_work() as session:
+        ours = await session.get_one(Project, DEFAULT_PROJECT_ID)
+        session.add(Project(id="proj_other", name="x", organization_id=ours.organization_id))
+    source = await checked(bench, [row("a")], reuse_s=3600)
+    await bench.dispatch(engine)
+
+    async def asks(project_id: str = DEFAULT_PROJECT_ID) -> bool:
+        fake_engine.received.clear()
+        await checked(bench, [row("b")], reuse_s=1, project_id=project_id)
+        await bench.dispatch(engine)
+        return bool(fake_engine.received)
+
+    assert not await asks()
+    assert await asks("proj_other")
+    async with bench.database.unit_of_work() as session:
+        await session.execute(text("UPDATE batches SET created_at = created_at - interval '2 h'"))
+    assert await asks()
+    async with bench.database.unit_of_work() as session:
+        await session.execute(text("UPDATE batches SET reuse_s = 86400"))
+    assert not await asks()
+    async with bench.database.unit_of_work() as session:
+        await session.execute(text("DELETE FROM row_results"))
+    assert await asks()
+    assert source
