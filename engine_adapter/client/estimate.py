@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -29,6 +30,9 @@ ASCII_CHARS_PER_TOKEN: Final = 4
 OTHER_CHARS_PER_TOKEN: Final = 2
 MESSAGE_TOKENS: Final = 4
 """What a chat template puts around each message, about."""
+
+SAMPLE_CHARS: Final = 2048
+"""Of a text outside ASCII so many are looked at."""
 
 UNBOUNDED_ANSWER_TOKENS: Final = 256
 """Counted for a chat answer whose length the request leaves open."""
@@ -119,8 +123,14 @@ def answer_limit(path: str, body: Mapping[str, Any]) -> int | None:
 
 def text_tokens(text: str) -> int:
     """About how many tokens a text has."""
-    per_token = ASCII_CHARS_PER_TOKEN if text.isascii() else OTHER_CHARS_PER_TOKEN
-    return -(-len(text) // per_token)
+    if text.isascii():
+        return -(-len(text) // ASCII_CHARS_PER_TOKEN)
+    # Of a few characters all over it: curly quotes make no other language of a text.
+    some = text[:: -(-len(text) // SAMPLE_CHARS)]
+    num_other = min(len(some), (len(some.encode(errors="replace")) - len(some) + 1) // 2)
+    share = num_other / len(some)
+    per_char = (1 - share) / ASCII_CHARS_PER_TOKEN + share / OTHER_CHARS_PER_TOKEN
+    return ceil(len(text) * per_char)
 
 
 def _content_tokens(content: Any) -> int:
