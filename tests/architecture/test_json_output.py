@@ -17,6 +17,7 @@ INSIDE = {
     "batch/intake/check_process.py": "between two processes",
     "batch/intake/dry_run.py": "between two processes",
     "batch/intake/idempotency.py": "a digest",
+    "batch/intake/line.py": "a digest",
     "gateway/dashboard/engines.py": "figures of a chart, in a page",
     "gateway/dashboard/overview.py": "figures of a chart, in a page",
     "gateway/dashboard/pages.py": "part of a page",

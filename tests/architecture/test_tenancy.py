@@ -39,6 +39,8 @@ SERVES_ALL: dict[str, str] = {
     "batch.is_overdue": "stage",
     "batch.with_expired_rows": "stage",
     "stage.end_future_leases": "sweep",
+    "repeat.batches_with_repeats": "dispatcher",
+    "repeat.known": "stage; within the project of the batch",
     "dispatcher.has_claimable_rows": "sweep",
     # The host and the key ring, before it is known who asks.
     "key.find_by_hash": "who is asking",
