@@ -4,9 +4,11 @@
                  └───────────┴─────────► cancelled
 
 The line lies in the file store and its row in the rows of batches, so whatever dies, the response
-is made once. The row goes before all batches of its project. Its answer becomes the stored response
-where another batch would get its files. The input file is hidden from its first moment on: a live
-batch keeps it, and the next collection after its end removes it.
+is made once. As soon as possible, its row goes before all batches of its project; in a window of
+its own it is wanted by the window's end, as theirs are. The turns of a program (`continuation_id`)
+are wanted when its first one was, so they go before programs that began later. The answer becomes
+the stored response where another batch would get its files. The input file is hidden from its
+first moment on: a live batch keeps it, and the next collection after its end removes it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from store.repositories import row as rows
 from store.types import new_id
 
 PRIORITY: Final = MAX_PRIORITY + 1
-"""Above any batch: the class between flex and batch."""
+"""Above any batch: the class between flex and batch, of responses as soon as possible."""
 
 SOONEST: Final = "1h"
 """A response that is not made by then has failed, unless its creation allows for more."""
@@ -73,12 +75,14 @@ class Line:
         data: The line.
         num_tokens: About how many tokens its prompt has.
         completion_window: How long it may take.
+        continuation_id: The program that it is a turn of, if any.
     """
 
     model: str
     data: bytes
     num_tokens: int
     completion_window: str
+    continuation_id: str | None = None
 
     @classmethod
     def of(cls, body: Mapping[str, Any], context: Sequence[Item], model: str) -> Line:
@@ -91,7 +95,14 @@ class Line:
         line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
         completion_window = completion_window_of(body)
         completion_window = SOONEST if completion_window == "soonest" else completion_window
-        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made), completion_window)
+        options: Mapping[str, str] = body.get("background_options") or {}
+        return cls(
+            model,
+            dump(line),
+            prompt_tokens(RESPONSES_PATH, made),
+            completion_window,
+            options.get("continuation_id"),
+        )
 
 
 async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:
@@ -152,9 +163,15 @@ async def begin(
         input_file_id=file.id,
         metadata=None,
         output_expires_after_s=None,
-        priority=PRIORITY,
+        priority=PRIORITY if line.completion_window == SOONEST else 0,
         response_id=response_id,
+        continuation_id=line.continuation_id,
     )
+    if line.completion_window == SOONEST:
+        batch.wanted_at = batch.created_at
+    if line.continuation_id is not None:
+        first_at = await responses.program_wanted_at(session, batch, line.model)
+        batch.wanted_at = first_at or batch.wanted_at
     await rows.ingest(session, batch.id, _row(line))
     values = {"num_total": 1, "model": line.model}
     await move(session, batch.id, BatchStatus.IN_PROGRESS, values=values, detail={"num_rows": 1})

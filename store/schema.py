@@ -27,7 +27,7 @@ adds where it is missing."""
 LAST_COMMIT_BEFORE: Final = "a3878576"
 """A commit that has those steps."""
 
-NEEDED: Final = "0108"
+NEEDED: Final = "0109"
 """The newest migration this code knows; tests/architecture/test_migrations.py compares them."""
 
 HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again."

@@ -31,13 +31,15 @@ OPEN = "status = 'in_progress' AND paused_at IS NULL AND num_completed + num_fai
 """SQL: whether rows of a batch may be claimed until its window ends."""
 
 ROWS_MODEL = "COALESCE(model, '')"
-ROWS_DUE_AT = """(
+ROWS_DUE_AT = "COALESCE(wanted_at, expires_at)"
+"""SQL: by when a batch's rows are wanted, for the order among all rows at an engine."""
+
+_ROWS_DUE_AT_BEFORE = """(
 CASE
     WHEN response_id IS NULL THEN expires_at
     ELSE created_at
 END)"""
-"""SQL: by when a batch's rows are wanted, for the order among all rows at an engine: the end of its
-window; for a background response its creation, which is before any other."""
+"""The same of the version before, for its index, which goes with the next release."""
 
 
 class Batch(Base):
@@ -61,14 +63,26 @@ class Batch(Base):
             "ix_batches_stage_due", "project_id", text(STAGE_DUE_AT), postgresql_where=text(LIVE)
         ),
         Index("ix_batches_stage_at", "stage_at", postgresql_where=text(LIVE)),
+        *(
+            Index(
+                name,
+                text(ROWS_MODEL),
+                "project_id",
+                text("priority DESC"),
+                text(due_at),
+                "id",
+                postgresql_where=text(OPEN),
+            )
+            for name, due_at in (
+                ("ix_batches_open", _ROWS_DUE_AT_BEFORE),
+                ("ix_batches_wanted", ROWS_DUE_AT),
+            )
+        ),
         Index(
-            "ix_batches_open",
-            text(ROWS_MODEL),
+            "ix_batches_program",
             "project_id",
-            text("priority DESC"),
-            text(ROWS_DUE_AT),
-            "id",
-            postgresql_where=text(OPEN),
+            "continuation_id",
+            postgresql_where=text("continuation_id IS NOT NULL"),
         ),
         Index(
             "ix_batches_ended", text(_ENDED_AT), postgresql_where=text(f"{_ENDED_AT} IS NOT NULL")
@@ -125,6 +139,11 @@ class Batch(Base):
     """Ours; which of its project's endpoints hear of its end; null: all of them."""
     response_id: Mapped[str | None]
     """Set where it has one line, that of a background response: then its project sees no batch."""
+    continuation_id: Mapped[str | None]
+    """Of a background response: the program that it is a turn of."""
+    wanted_at: Mapped[Instant | None]
+    """Of a background response: by when its row is wanted, for the order among all rows, if that
+    is not the window's end. As soon as possible: its creation; a later turn: the first one's."""
 
     num_total: Mapped[int] = mapped_column(server_default="0")
     num_completed: Mapped[int] = mapped_column(server_default="0")

@@ -105,6 +105,7 @@ async def add(  # noqa: PLR0913
     webhook_endpoints: Sequence[str] | None = None,
     retry_of: str | None = None,
     response_id: str | None = None,
+    continuation_id: str | None = None,
     room: Room | None = None,
 ) -> Batch:
     """A new batch in `validating`, with its first event; its window by the database's clock.
@@ -129,6 +130,7 @@ async def add(  # noqa: PLR0913
         "webhook_endpoints": webhook_endpoints,
         "retry_of": retry_of,
         "response_id": response_id,
+        "continuation_id": continuation_id,
         "completion_window_s": completion_window_s,
         "actor": session.info.get(ACTOR),
     }
@@ -150,7 +152,8 @@ async def add(  # noqa: PLR0913
 
 _COLUMNS: Final = (
     "id, project_id, key_id, endpoint, completion_window, input_file_id, metadata,"
-    " output_expires_after_s, traceparent, priority, webhook_endpoints, retry_of, response_id"
+    " output_expires_after_s, traceparent, priority, webhook_endpoints, retry_of, response_id,"
+    " continuation_id"
 )
 _COUNT_ONE: Final = (
     "UPDATE projects SET batches_made = batches_made + 1 WHERE id = :project_id {only}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 from sqlalchemy import CursorResult, delete, func, select, text
@@ -99,6 +99,23 @@ async def batch_of(session: AsyncSession, project_id: str, response_id: str) -> 
     """The batch whose one line makes a response of a project in the background."""
     query = select(Batch.id).where(Batch.response_id == response_id, Batch.project_id == project_id)
     found: str | None = await session.scalar(query)
+    return found
+
+
+async def program_wanted_at(session: AsyncSession, turn: Batch, model: str) -> datetime | None:
+    """By when the first turn of a program was wanted; none if `turn` is the first.
+
+    A program is of one project, window and model.
+    """
+    found: datetime | None = await session.scalar(
+        select(func.min(func.coalesce(Batch.wanted_at, Batch.expires_at))).where(
+            Batch.project_id == turn.project_id,
+            Batch.continuation_id == turn.continuation_id,
+            Batch.completion_window == turn.completion_window,
+            Batch.model == model,
+            Batch.id != turn.id,
+        )
+    )
     return found
 
 

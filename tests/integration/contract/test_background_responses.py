@@ -15,6 +15,7 @@ from batch.finish.collect import collect_files
 from batch.finish.finalize import finalize
 from batch.queue import STAGES
 from engine_adapter.client.http import HttpEngineClient
+from store.repositories import batch as batches
 from tests.fixtures.batches import PATIENCE_S, Bench, end_window, until_status
 from tests.fixtures.response_events import EventReader, check_response, read_stream
 from tests.integration.contract.conftest import MODEL, Live, error_of
@@ -376,3 +377,34 @@ def test_p_31_finalization_is_asked_for_by_the_dispatcher(live: Live) -> None:
     assert get(live, made)["status"] == "in_progress"
     live.run(finalize(live.database, live.gateway.app.state.file_store, batch_id))
     assert get(live, made)["status"] == "completed"
+
+
+def test_who_goes_first(live: Live) -> None:
+    """Soonest first; then by window's end, a later turn of a program where its first one was."""
+
+    def made(window: str, program: str | None = None) -> str:
+        options = {"completion_window": window, "continuation_id": program}
+        options = {name: value for name, value in options.items() if value is not None}
+        response: str = begin(live, background_options=options)["id"]
+        return response
+
+    first, second = made("8h", "first"), made("8h", "second")
+    quick, soonest = made("2h", "first"), made("soonest")
+    later, other = made("8h", "first"), made("8h", "third")
+    again = made("soonest", "now"), made("soonest"), made("soonest", "now")
+
+    async def order() -> list[str]:
+        async with live.database.unit_of_work() as session:
+            found = await batches.live(session, [MODEL], per_project=500)
+            names = {
+                one.id: one.response_id
+                for one in await batches.find_all(session, [each.id for each in found])
+            }
+        ordered = sorted(found, key=lambda one: (-one.priority, one.due_at))
+        return [str(names[one.id]) for one in ordered]
+
+    wanted = [soonest, again[0], again[2], again[1], quick, first, later, second, other]
+    assert [one for one in live.run(order()) if one in wanted] == wanted
+    with live.http() as http:
+        for response_id in wanted:
+            assert http.post(f"{RESPONSES}/{response_id}/cancel").status_code == 200
