@@ -34,6 +34,7 @@ from batch.intake.completion_window import seconds_of
 from batch.states import BatchStatus
 from batch.steer import MAX_PRIORITY
 from batch.transition import move
+from batch.webhooks import events
 from engine_adapter.client.base import RESPONSES_PATH
 from engine_adapter.client.estimate import prompt_tokens
 from store.models import Batch, File, StoredResponse
@@ -44,6 +45,7 @@ from store.repositories import file as files
 from store.repositories import response as responses
 from store.repositories import result as results
 from store.repositories import row as rows
+from store.repositories import webhook_delivery as deliveries
 from store.types import new_id
 
 PRIORITY: Final = MAX_PRIORITY + 1
@@ -223,13 +225,17 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
         return False
     await results.forget(session, batch.id)
     stored = await responses.get(session, batch.project_id, str(batch.response_id), lock=True)
-    if stored is None or target is BatchStatus.CANCELLED:
+    if stored is None:
+        return True
+    if target is BatchStatus.CANCELLED:
+        await _tell(session, batch, target, "cancelled")
         return True
     queued, line = orjson.loads(stored.body), orjson.loads(found[0].line)
     body = queued | _ending(line, stored.id, queued.get("warnings", ()))
     stored.body = dump(body)
     stored.item_ids = [*stored.item_ids, *(item["id"] for item in body["output"])]
     await session.flush()
+    await _tell(session, batch, target, body["status"])
     if body["conversation"] is not None and body["status"] != "failed":
         talk = await conversations.get(
             session, batch.project_id, body["conversation"]["id"], lock=True
@@ -240,6 +246,13 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
             kept = packed([*own, *body["output"]])
             await conversations.append(session, talk, kept, lifetime)
     return True
+
+
+async def _tell(session: AsyncSession, batch: Batch, target: BatchStatus, status: str) -> None:
+    """Write the webhook deliveries of a response's end."""
+    event_type = events.type_of_response(status)
+    event_ids = {batch.id: events.new_event_id()}
+    await deliveries.publish(session, event_ids, status=target, event_type=event_type)
 
 
 def _ending(

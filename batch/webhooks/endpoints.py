@@ -12,13 +12,18 @@ from api.batch_errors import WebhookEndpointNotFound
 from api.batch_shapes import may_be_id
 from api.errors import InvalidRequest
 from batch.webhooks import signature
-from batch.webhooks.events import EVENT_TYPES, WEBHOOK_PREFIX, body_of, new_event_id
+from batch.webhooks.events import (
+    EVENT_TYPES,
+    WEBHOOK_PREFIX,
+    body_of,
+    new_event_id,
+    sample_id,
+)
 from batch.webhooks.schemas import CreateWebhookEndpoint, UpdateWebhookEndpoint
 from batch.webhooks.sender import Attempt, Failure, Sender
 from batch.webhooks.targets import Unreached
 from service.clock import Clock
 from store.models import WebhookEndpoint
-from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import webhook_endpoint as endpoints
 from store.session import Database
@@ -191,7 +196,7 @@ async def test(
     attempt = await sender.post(
         endpoint.url,
         webhook_id=new_id(WEBHOOK_PREFIX),
-        body=body_of(new_event_id(), event_type, new_id(batches.ID_PREFIX), clock.now()),
+        body=body_of(new_event_id(), event_type, sample_id(event_type), clock.now()),
         keys=keys,
     )
     if attempt.failure is None:

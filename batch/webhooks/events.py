@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Final
 
 from api.json_output import dump
+from api.responses.resource import RESPONSE_PREFIX
 from batch.states import TERMINAL_BATCH, BatchStatus
+from store.repositories.batch import ID_PREFIX
 from store.types import new_id
 
 EVENT_PREFIX: Final = "evt_"
@@ -18,7 +20,16 @@ def type_of(status: BatchStatus) -> str:
     return f"batch.{status}"
 
 
-EVENT_TYPES: Final = tuple(sorted(type_of(status) for status in TERMINAL_BATCH))
+def type_of_response(status: str) -> str:
+    """The type of the event that a background response ended so."""
+    return f"{RESPONSE}.{status}"
+
+
+RESPONSE: Final = "response"
+EVENT_TYPES: Final = (
+    *sorted(type_of(status) for status in TERMINAL_BATCH),
+    *map(type_of_response, ("cancelled", "completed", "failed", "incomplete")),
+)
 
 
 def new_event_id() -> str:
@@ -26,14 +37,19 @@ def new_event_id() -> str:
     return new_id(EVENT_PREFIX)
 
 
-def body_of(event_id: str, event_type: str, batch_id: str, event_at: datetime) -> bytes:
-    """What is sent: thin, as the API's own; the receiver fetches the batch if it wants more."""
+def sample_id(event_type: str) -> str:
+    """An id of what an event of this type is about, of nothing that there is."""
+    return new_id(RESPONSE_PREFIX if event_type.startswith(f"{RESPONSE}.") else ID_PREFIX)
+
+
+def body_of(event_id: str, event_type: str, subject_id: str, event_at: datetime) -> bytes:
+    """What is sent: thin, as the API's own; the receiver fetches its subject if it wants more."""
     return dump(
         {
             "id": event_id,
             "object": "event",
             "created_at": int(event_at.timestamp()),
             "type": event_type,
-            "data": {"id": batch_id},
+            "data": {"id": subject_id},
         }
     )

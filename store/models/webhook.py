@@ -69,6 +69,7 @@ class WebhookDelivery(Base):
     """The same for every endpoint that hears of the event."""
     event_type: Mapped[str]
     batch_id: Mapped[str]
+    """What the event is about: a batch, or a background response."""
     event_at: Mapped[Instant]
     status: Mapped[str] = mapped_column(server_default=DeliveryStatus.PENDING)
     attempts: Mapped[int] = mapped_column(server_default="0")

@@ -78,7 +78,8 @@ async def publish(
             INSERT INTO webhook_deliveries
               (id, endpoint_id, batch_event_id, event_id, event_type, batch_id, event_at, next_at)
             SELECT 'wh_' || replace(gen_random_uuid()::text, '-', ''), w.id, e.id,
-                   p.event_id, :event_type, b.id, e.created_at, e.created_at
+                   p.event_id, :event_type, COALESCE(b.response_id, b.id), e.created_at,
+                   e.created_at
             FROM unnest(CAST(:batch_ids AS text[]), CAST(:event_ids AS text[]))
               AS p(batch_id, event_id)
             JOIN batches b ON b.id = p.batch_id

@@ -116,6 +116,8 @@ CREATE TABLE batches (
   retry_of TEXT,
   webhook_endpoints TEXT[],
   response_id VARCHAR,
+  continuation_id VARCHAR,
+  wanted_at TIMESTAMP WITH TIME ZONE,
   num_total INTEGER DEFAULT '0' NOT NULL,
   num_completed INTEGER DEFAULT '0' NOT NULL,
   num_failed INTEGER DEFAULT '0' NOT NULL,
@@ -160,6 +162,7 @@ CASE
 END), id) WHERE status = 'in_progress' AND paused_at IS NULL AND num_completed + num_failed < num_total
 CREATE INDEX ix_batches_output_file_id ON batches (output_file_id) WHERE output_file_id IS NOT NULL
 CREATE INDEX ix_batches_past ON batches (finalizing_at) WHERE status = 'completed' AND retry_of IS NULL AND num_completed >= 32
+CREATE INDEX ix_batches_program ON batches (project_id, continuation_id) WHERE continuation_id IS NOT NULL
 CREATE INDEX ix_batches_response_id ON batches (response_id) WHERE response_id IS NOT NULL
 CREATE INDEX ix_batches_stage_at ON batches (stage_at) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
 CREATE INDEX ix_batches_stage_due ON batches (project_id, (
@@ -167,6 +170,7 @@ CASE
     WHEN status = 'in_progress' AND (paused_at IS NOT NULL OR (num_completed + num_failed) < num_total) THEN GREATEST(stage_at, expires_at)
     ELSE stage_at
 END)) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+CREATE INDEX ix_batches_wanted ON batches (COALESCE(model, ''), project_id, priority DESC, COALESCE(wanted_at, expires_at), id) WHERE status = 'in_progress' AND paused_at IS NULL AND num_completed + num_failed < num_total
 CREATE TABLE chat_reports (
   engine_url TEXT NOT NULL,
   gateway TEXT NOT NULL,

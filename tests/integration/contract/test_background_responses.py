@@ -408,3 +408,36 @@ def test_who_goes_first(live: Live) -> None:
     with live.http() as http:
         for response_id in wanted:
             assert http.post(f"{RESPONSES}/{response_id}/cancel").status_code == 200
+
+
+def test_its_end_is_told_to_webhooks(live: Live) -> None:
+    """Of the response, never of the batch behind it; and only to who asked for it."""
+    with live.http() as http:
+        asked = {"url": "https://8.8.8.8/hook", "name": "x"}
+        responses, others = (
+            http.post("/v1/webhook_endpoints", json={**asked, "event_types": types}).json()["id"]
+            for types in (
+                ["response.completed", "response.cancelled"],
+                ["batch.completed", "batch.cancelled", "response.failed"],
+            )
+        )
+        done = process(live, begin(live))
+        stopped = begin(live)
+        http.post(f"{RESPONSES}/{stopped['id']}/cancel")
+
+        async def sent() -> list[tuple[str, str, str]]:
+            file_store = live.gateway.app.state.file_store
+            await finalize(live.database, file_store, await _batch_of(live, stopped["id"]))
+            query = text("SELECT endpoint_id, event_type, batch_id FROM webhook_deliveries")
+            async with live.database.unit_of_work() as session:
+                found = [tuple(row) for row in await session.execute(query)]
+            return [one for one in found if one[0] in (responses, others)]
+
+        assert sorted(live.run(sent())) == sorted(
+            [
+                (responses, "response.completed", done["id"]),
+                (responses, "response.cancelled", stopped["id"]),
+            ]
+        )
+        for endpoint_id in (responses, others):
+            http.delete(f"/v1/webhook_endpoints/{endpoint_id}")

@@ -11,8 +11,10 @@ from batch.webhooks.events import EVENT_TYPES, body_of, new_event_id
 
 
 @pytest.mark.contract("W-01")
-def test_the_four_ends_of_a_batch_are_the_events() -> None:
-    assert EVENT_TYPES == ("batch.cancelled", "batch.completed", "batch.expired", "batch.failed")
+def test_the_ends_of_a_batch_and_of_a_response_are_the_events() -> None:
+    batches = ("batch.cancelled", "batch.completed", "batch.expired", "batch.failed")
+    responses = ("cancelled", "completed", "failed", "incomplete")
+    assert EVENT_TYPES == (*batches, *(f"response.{status}" for status in responses))
 
 
 @pytest.mark.contract("W-02")
