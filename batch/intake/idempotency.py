@@ -70,8 +70,7 @@ async def create_batch(
     if key is None:
         return await _create(session, project_id, request, received, key_id), True
     owner = KeyOwner(project_id, "batch", key)
-    content = None if received is None else received.stored.sha256
-    fingerprint = _fingerprint([request.model_dump(), content])
+    fingerprint = _fingerprint(_asked(request, received))
     earlier = await idempotency.take(session, owner, fingerprint)
     if earlier is not None:
         if earlier.fingerprint != fingerprint:
@@ -82,6 +81,14 @@ async def create_batch(
     batch = await _create(session, project_id, request, received, key_id)
     await idempotency.settle(session, owner, batch.id)
     return batch, True
+
+
+def _asked(request: CreateBatch, received: Upload | None) -> dict[str, Any]:
+    """What the key stands for; of what the version before did not know only what is there."""
+    asked = request.model_dump(exclude={"requests"})
+    if asked["coserve"] is not None and asked["coserve"]["reuse"] is None:
+        del asked["coserve"]["reuse"]
+    return asked if received is None else asked | {"requests": received.stored.sha256}
 
 
 async def _create(

@@ -9,6 +9,8 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
+from api.batch_shapes import CreateBatch, CreateOptions
+from batch.intake.idempotency import _asked
 from batch.intake.inline import MAX_REQUESTS
 from batch.intake.validate import validate
 from gateway.http.body_limit import INLINE_BYTES
@@ -124,3 +126,18 @@ async def test_its_size(api: Api) -> None:
         assert complex_one.value.code == "json_too_complex"
         with pytest.raises(openai.AuthenticationError):
             await create(stranger, asked(MAX_REQUESTS))
+
+
+def test_a_key_stands_for_what_it_stood_for_before() -> None:
+    """Keys live for a day, and longer than a rollout."""
+    body = CreateBatch(input_file_id="file-1", endpoint=CHAT, completion_window="24h")
+    assert _asked(body, None) == {
+        "input_file_id": "file-1",
+        "endpoint": CHAT,
+        "completion_window": "24h",
+        "metadata": None,
+        "output_expires_after": None,
+        "coserve": None,
+    }
+    body.coserve = CreateOptions()
+    assert set(_asked(body, None)["coserve"]) == {"priority", "paused", "webhook_endpoints"}

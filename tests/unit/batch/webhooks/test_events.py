@@ -14,7 +14,7 @@ from batch.webhooks.events import EVENT_TYPES, body_of, new_event_id
 def test_the_ends_of_a_batch_and_of_a_response_are_the_events() -> None:
     batches = ("batch.cancelled", "batch.completed", "batch.expired", "batch.failed")
     responses = ("cancelled", "completed", "failed", "incomplete")
-    assert EVENT_TYPES == (*batches, *(f"response.{status}" for status in responses))
+    assert (*batches, *(f"response.{status}" for status in responses)) == EVENT_TYPES
 
 
 @pytest.mark.contract("W-02")
