@@ -37,32 +37,32 @@ PARTLY: Final = "partly"
 
 KEYWORDS: Final[Mapping[str, tuple[str, str]]] = {
     "type": (HELD, ""),
-    "properties": (PARTLY, "but for names with quotes, backslashes or control characters"),
-    "required": (HELD, "a name without a property becomes one of any value"),
-    "additionalProperties": (HELD, "without it there are no others"),
-    "items": (HELD, "an array of schemas is `prefixItems`"),
-    "prefixItems": (PARTLY, "as far as `minItems` and `maxItems` leave them whole"),
+    "properties": (PARTLY, "not for names with quotes, backslashes or control characters"),
+    "required": (HELD, "a name that is not in `properties` may have any value"),
+    "additionalProperties": (HELD, "without it, other names are not allowed"),
+    "items": (HELD, "a list of schemas means `prefixItems`"),
+    "prefixItems": (PARTLY, "if `minItems` and `maxItems` allow the whole list"),
     "minItems": (HELD, ""),
     "maxItems": (HELD, ""),
-    "minLength": (PARTLY, "not beside `pattern` or `format`"),
-    "maxLength": (PARTLY, "not beside `pattern` or `format`"),
-    "pattern": (PARTLY, "without lookaround, backreferences and word boundaries; it is matched "
-                "whole, by text that needs no escapes"),
+    "minLength": (PARTLY, "not together with `pattern` or `format`"),
+    "maxLength": (PARTLY, "not together with `pattern` or `format`"),
+    "pattern": (PARTLY, "no lookaround, backreferences or word boundaries; it must match the "
+                "whole text, which has no escapes"),
     "format": (PARTLY, "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri; "
-               "no 29 February"),
-    "minimum": (PARTLY, "of integers alone; not where over 10,000 of them have as many digits and "
-                "the same first one, but for all that have"),
+               "never 29 February"),
+    "minimum": (PARTLY, "integers only; not for over 10,000 integers with the same number of "
+                "digits and the same first digit, unless the range has all of these"),
     "maximum": (PARTLY, "as `minimum`"),
     "exclusiveMinimum": (PARTLY, "as `minimum`"),
     "exclusiveMaximum": (PARTLY, "as `minimum`"),
-    "enum": (PARTLY, "with one value at least, no integers of over 64 bits, and of its neighbours "
-             "only `type`"),
+    "enum": (PARTLY, "at least one value, no integers over 64 bits; of the keywords beside it, "
+             "only `type` is held"),
     "const": (PARTLY, "as `enum`"),
-    "anyOf": (PARTLY, "of its neighbours none"),
-    "oneOf": (PARTLY, "as `anyOf`: several may match"),
-    "allOf": (PARTLY, "of one schema, without neighbours"),
-    "$ref": (PARTLY, "within the schema, without neighbours"),
-    "multipleOf": (PARTLY, "of integers that have 256 such values at most between their bounds"),
+    "anyOf": (PARTLY, "keywords beside it are not held"),
+    "oneOf": (PARTLY, "as `anyOf`; several may match"),
+    "allOf": (PARTLY, "with one schema; keywords beside it are not held"),
+    "$ref": (PARTLY, "within the schema; keywords beside it are not held"),
+    "multipleOf": (PARTLY, "integers with at most 256 multiples between their bounds"),
     "uniqueItems": (NOT_HELD, ""),
     "contains": (NOT_HELD, ""),
     "minContains": (NOT_HELD, ""),

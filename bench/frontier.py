@@ -8,8 +8,8 @@ other one out of the way; with both out of the way the chunk is swept. Stock eng
 targets. What an operator can turn there is swept: offline requests outstanding, and for SGLang's
 priorities (`sglang_priority`) the chunk and whether prompts share steps with decoding requests.
 Admission by priority without preemption (`non_preemptive`) mixes always. Writes
-bench/results/frontier.json and the plot of docs/scheduler.md, and fails if a point of stock lies
-above our line.
+bench/results/frontier.json and the plot of docs/scheduler-figures.md, and fails if a point of
+stock lies above our line.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ BEHIND = 0.05
 BOOSTS_OF_PAGES = {
     "tutorial.md": 2.0,
     "api.md": 16.0,
+    "simulate.md": 0.5,
     _COMPATIBILITY: BEHIND,
     "CHANGELOG.md": BEHIND,
 }

@@ -193,7 +193,8 @@ class RuntimeSettings:
             "COSERVE_TTFT_PLANNING_SHARE",
             _share("between 0 and 1", lambda share: 0.0 <= share <= 1.0),
             "share of the TTFT target for which first tokens are planned: 1 is just in time, less "
-            "is [earlier, with less offline work](benchmark-coserve.md#first-tokens-planned-early)",
+            "is [earlier, with less offline work]"
+            "(benchmark-coserve-details.md#first-tokens-planned-early)",
         ),
     )
     level: Level = field(

@@ -121,9 +121,9 @@ EXPERIMENTS = (
             Order("P99 TTFT", "Fig. 6a", ("online_only", "C", "SP", "NP"), "ttft_p99"),
             Order("offline tokens", "Fig. 6a", ("NP", "C", "SP"), "offline", least=False),
         ),
-        "The default policy keeps the latencies and the harvest of the paper. v1 and xLLM fill the step to its "
-        "target whatever that costs the pace. SP loses less than in the paper: requests begin only with memory for "
-        "their prompts, so little is computed twice.",
+        "The default policy keeps the paper's latencies and harvest. v1 and xLLM fill the "
+            "step to its target, whatever that costs the pace. SP loses less than in the paper, "
+            "because requests begin only with memory for their prompts.",
     ),
     Experiment(
         V2,

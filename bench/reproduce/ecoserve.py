@@ -145,13 +145,12 @@ ORDER = (
     Order("sustained rate of a GPU", "4", ("ecoserve", "distserve"), "rate of a GPU", least=False),
 )
 WHY = (
-    "EcoServe keeps four fifths of what FastGen sustains, and is ahead of vLLM where memory is shortest (Alpaca). The "
-    "paper has it ahead of both. What is left of the distance is memory: an answer that has all of its memory set "
-    "aside keeps others from using it meanwhile, and lending finds few answers short enough. With ten times the memory "
-    "the two are alike. Padding, reserve, buffer, groups, exact lengths, blocks and steps move it by about a "
-    "fifth; only deadlines that nothing could miss make it worse (causes). The paper's ratio needs requests that "
-    "give way to be dear: at 100 ms each the two are level, at 400 ms EcoServe is ahead (what giving way costs). On "
-    "these step tables it costs what is computed again, no more; the paper counts 16 to 20 % of a request's time there."
+    "EcoServe keeps four fifths of what FastGen sustains; the paper has it ahead. An "
+    "answer that has all of its memory set aside keeps others from using it, and "
+    "lending finds few answers short enough. With ten times the memory the two are "
+    "alike. Other settings move it by about a fifth ([causes](#causes)). On these step "
+    "tables, [giving way](#what-giving-way-costs) costs what is computed again and no "
+    "more; the paper counts 16 to 20 % of a request's time."
 )
 EXPERIMENTS = (
     *(
@@ -160,7 +159,9 @@ EXPERIMENTS = (
             f"sustained rate, {load}",
             f"Llama-3.1-8B's step times on an A100 with OPT-13B's KV tokens ({setup.kv_tokens:,}); lengths by mean "
             "and spread. The highest rate whose mean normalised latency is within twice the unloaded one. DistServe has "
-            "two GPUs.",
+            "two GPUs."
+            if load == "ShareGPT"
+            else f"The same with {setup.kv_tokens:,} KV tokens.",
             lambda seed, load=load: _sustained(load, seed),  # type: ignore[misc]
             _rate(bounds),
             ORDER,
@@ -196,13 +197,14 @@ EXPERIMENTS = (
 CAUSES = Experiment(
     "EcoServe",
     "causes",
-    "ShareGPT at 5.5 requests a second, one thing changed at a time (Qwen3-32B on two A100s at half the rate).",
+    "ShareGPT at 5.5 requests a second, one thing of `ecoserve` or of the engine changed at a time. Qwen3-32B runs on "
+    "two A100s at half the rate.",
     _causes,
 )
 GIVING_WAY = Experiment(
     "EcoServe",
     "what giving way costs",
-    "Sustained rate on ShareGPT if every request that gives way holds the engine up for a time beside what is computed "
-    "or copied again; and with ten times the memory.",
+    "Sustained rate on ShareGPT if a request that gives way holds the engine up for a "
+    "time as well, and with ten times the memory.",
     _giving_way,
 )

@@ -47,11 +47,15 @@ def _thrown_away(setup: Setup) -> tuple[Change, ...]:
             "an arrival costs one document its KV", _beside(setup, "discarding:share=0.01", 2048)
         ),
         Change(
-            "every second arrival costs one", _beside(setup, "discarding:share=0.01,every=2", 2048)
+            "every second arrival costs one document its KV",
+            _beside(setup, "discarding:share=0.01,every=2", 2048),
         ),
-        Change("each costs one, and 8,192 tokens", _beside(setup, "discarding:share=0.01", LARGE)),
         Change(
-            "each costs a twentieth, and 8,192 tokens",
+            "an arrival costs one document its KV, and steps hold 8,192 tokens",
+            _beside(setup, "discarding:share=0.01", LARGE),
+        ),
+        Change(
+            "an arrival costs a twentieth of the documents, and steps hold 8,192 tokens",
             _beside(setup, "discarding:share=0.05", LARGE),
         ),
     )
@@ -142,14 +146,17 @@ def _lending(load: str) -> tuple[Change, ...]:
     return (
         Change("lends to answers twice as long", _rates(load, ecoserve=WIDE)),
         Change("400 ms for each that gives way", _rates(load, 0.4)),
-        Change("both", _rates(load, 0.4, ecoserve=WIDE)),
+        Change(
+            "lends to answers twice as long, 400 ms for each that gives way",
+            _rates(load, 0.4, ecoserve=WIDE),
+        ),
     )
 
 
 def _few(load: str) -> tuple[Change, ...]:
     return (
         Change("Orca runs two at a time", _rates(load, orca="orca:max_requests=2")),
-        Change("one at a time", _rates(load, orca="orca:max_requests=1")),
+        Change("Orca runs one at a time", _rates(load, orca="orca:max_requests=1")),
     )
 
 
@@ -175,12 +182,12 @@ def _loads(setup: Setup, few: int, pace_s: float) -> tuple[Change, ...]:
     slow = replace(setup, device="a100-qwen3-32b-tp2")
     return (
         Change("15 requests a second", _bros(replace(setup, rate=15.0))),
-        Change("20", _bros(replace(setup, rate=20.0))),
+        Change("20 requests a second", _bros(replace(setup, rate=20.0))),
         Change("Qwen3-32B on two A100s", _bros(slow)),
         Change("the same, 13 requests a second", _bros(replace(slow, rate=13.0))),
         Change(f"{few} best-effort requests", _bros(replace(setup, outstanding=few))),
-        Change("96", _bros(replace(setup, outstanding=96))),
-        Change("128", _bros(replace(setup, outstanding=128))),
+        Change("96 best-effort requests", _bros(replace(setup, outstanding=96))),
+        Change("128 best-effort requests", _bros(replace(setup, outstanding=128))),
         Change(f"a pace of {1e3 * pace_s:g} ms", _bros(setup, Slo(0.4, pace_s))),
     )
 
@@ -193,9 +200,8 @@ EXPLANATIONS = (
         (4, 8, 9),
         _thrown_away(conserve.GAMMA),
         (
-            "Two things of SP carry these figures. A step of 8,192 tokens makes its gaps as long "
-            "as the paper's. One document's KV lost for each arrival brings NP and ConServe as "
-            "far ahead of it; ours loses next to none."
+            "Both differences are SP's: how long its steps are, and how much KV it loses on an "
+            "arrival. Ours loses next to none."
         ),
     ),
     Explanation(
@@ -211,10 +217,8 @@ EXPLANATIONS = (
             Change("99.5 of 100, and 120 s", _scaled(LONGER, 0.995)),
         ),
         (
-            "At 1 the bound is a matter of spread: a load without any has a P99 hardly above its "
-            "mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 it is a matter "
-            "of what is asked: the default asks 98 steps of 100 to be in time. Asked for 99.5 it is "
-            "met; the window is longer because a single first token of 30 s is two percent."
+            "At 1, a load without spread has a P99 hardly above its mean, so every delay is a "
+            "miss. At 1.5, the default asks only 98 of 100 steps to be in time."
         ),
     ),
     Explanation(
@@ -222,8 +226,8 @@ EXPLANATIONS = (
         (3,),
         _thrown_away(replace(conserve.GAMMA, cv=2.0)),
         (
-            "Lost documents and longer steps carry it together, if an arrival costs a twentieth of "
-            "the documents that run; one document brings half of it."
+            "Lost documents and longer steps carry it together. One document for each arrival "
+            "brings half of it."
         ),
     ),
     Explanation(
@@ -232,14 +236,14 @@ EXPLANATIONS = (
         (
             *_thrown_away(conserve.BURST_70B),
             Change(
-                "every second costs one, and 6,656 tokens",
+                "every second arrival costs one document, and steps hold 6,656 tokens",
                 _beside(conserve.BURST_70B, "discarding:share=0.01,every=2", 6656),
             ),
         ),
         (
-            "One document lost for every second arrival carries the offline tokens, and steps of "
-            "6,000 to 7,000 tokens the first tokens and gaps: both together carry all four. One "
-            "document an arrival stops SP altogether here."
+            "Lost documents carry the offline tokens, and longer steps the first tokens and "
+            "gaps. Together they carry three of the four. One document lost for each arrival "
+            "stops SP altogether."
         ),
     ),
     Explanation(
@@ -247,8 +251,8 @@ EXPLANATIONS = (
         (2,),
         _thrown_away(conserve.BURST_8B),
         (
-            "Lost documents and longer steps carry it together: the paper's figure lies between one "
-            "document lost for an arrival and a twentieth of those that run. Neither does alone."
+            "With steps of 8,192 tokens, the paper's figure lies between one document lost for "
+            "each arrival (2.25) and a twentieth of those that run (5.75)."
         ),
     ),
     Explanation(
@@ -258,10 +262,7 @@ EXPLANATIONS = (
             Change("steps of 8,192 tokens", _large_ablation(LARGE)),
             Change("steps of 16,384 tokens", _large_ablation(2 * LARGE)),
         ),
-        (
-            "The length of SP's steps carries it: 8,192 tokens bring 60 % of the paper's figure, "
-            "16,384 nine tenths."
-        ),
+        ("The length of SP's steps carries it. 8,192 tokens bring 60 % of the paper's figure."),
     ),
     Explanation(
         _named(C, V1, "rates and variation"),
@@ -272,31 +273,37 @@ EXPLANATIONS = (
             Change("half the memory", _v1(replace(conserve.V1, kv_tokens=21_500))),
             Change("uncut, and a window of 120 s", _v1(UNCUT_LONGER)),
             Change(
-                "that, no priority, 8 documents at a time",
+                "prompts uncut, 120 s, no priority, 8 documents at a time",
                 _v1(replace(UNCUT_LONGER, outstanding=8), "vllm"),
             ),
-            Change("the same, 10 documents", _v1(replace(UNCUT_LONGER, outstanding=10), "vllm")),
+            Change(
+                "prompts uncut, 120 s, no priority, 10 documents at a time",
+                _v1(replace(UNCUT_LONGER, outstanding=10), "vllm"),
+            ),
             Change(
                 "uncut, 120 s, long answers, vLLM's memory",
                 _v1(replace(LONG_ANSWERS, rate=3.0), "vllm_priority:kept=0"),
             ),
             Change(
-                "the same at 2 a second, 2 s for each that gives way",
+                "the same at 2 requests a second, 2 s for each that gives way",
                 _v1_dear(LONG_ANSWERS, "vllm_priority:kept=0", 2.0),
             ),
-            Change("the same, 4 s", _v1_dear(LONG_ANSWERS, "vllm_priority:kept=0", 4.0)),
-            Change("the same, nothing", _v1(LONG_ANSWERS, "vllm_priority:kept=0")),
+            Change(
+                "long answers at 2 requests a second, 4 s for each that gives way",
+                _v1_dear(LONG_ANSWERS, "vllm_priority:kept=0", 4.0),
+            ),
+            Change(
+                "long answers at 2 requests a second, vLLM's memory",
+                _v1(LONG_ANSWERS, "vllm_priority:kept=0"),
+            ),
         ),
         (
-            "Load, uncut prompts and less memory move first tokens by half at most. Two ways carry "
-            "them. Without any priority, eight to ten documents at a time make chat wait as long as "
-            "in the paper. With priority chat waits for the memory of documents. If their answers are "
-            "four times as long and whoever came last gives way, both ratios are met at 3 requests a "
-            "second, and the pace of naive priorities at 2. The pace of 25 times needs requests that "
-            "give way to hold vLLM++ up for 4 s each, slower than any link; first tokens are then ten "
-            "times later than in the paper. So no change carries both. In the way stands that the "
-            "paper gives neither the lengths of LongBench's answers nor how its vLLM gives memory "
-            "back. Both, out of its logs, would settle it."
+            "No change carries first tokens and pace together. Without any priority, eight to "
+            "ten documents at a time make chat wait as long as in the paper. With priority, "
+            "answers four times as long do. The pace of 25 times needs requests that give way "
+            "to hold vLLM++ up for 4 s each, and first tokens are then about ten times later "
+            "than in the paper. The lengths of LongBench's answers and how the paper's vLLM "
+            "gives memory back would settle it; the paper has neither."
         ),
     ),
     Explanation(
@@ -306,7 +313,7 @@ EXPLANATIONS = (
             Change("steps of 512 tokens", _v1_steps(replace(conserve.V1, chunk_tokens=512))),
             Change("twice the memory", _v1_steps(replace(conserve.V1, kv_tokens=86_000))),
         ),
-        "Twice the memory brings it near, by a little; smaller steps do nothing.",
+        "Smaller steps change nothing.",
     ),
     *(
         Explanation(
@@ -319,16 +326,13 @@ EXPLANATIONS = (
                 (
                     *_few("ShareGPT"),
                     Change(
-                        "lends so, 1 s, latency within 8 times the unloaded",
+                        "lends to answers twice as long, 1 s for each that gives way, latency within 8 times",
                         _rates("ShareGPT", 1.0, tolerance=8.0, ecoserve=WIDE),
                     ),
                 ),
                 (
-                    "What an answer may be lent and what giving way costs carry this together. Lent to "
-                    "answers of three quarters of a host's length instead of 35 %, EcoServe is level with "
-                    "both. If each request that gives way costs 400 ms too, it is ahead by two fifths, "
-                    "near the paper for FastGen. The ratio over vLLM needs a bound of latency at which "
-                    "many give way, eight times the unloaded in place of two. Orca's is that of an "
+                    "Lending to longer answers and dear giving way carry this together. The ratio over "
+                    "vLLM also needs a bound of latency at which many give way. Orca's is that of an "
                     "engine which serves one request at a time; here its memory holds six."
                 ),
             ),
@@ -336,10 +340,7 @@ EXPLANATIONS = (
                 "Alpaca",
                 (2, 3, 4),
                 (),
-                (
-                    "Lent to longer answers, or with dear giving way, EcoServe is near the paper; with "
-                    "both it is ahead of FastGen. Orca's ratio comes with what is lent."
-                ),
+                ("As with ShareGPT, lending to longer answers and dear giving way carry these."),
             ),
             (
                 "BookCorpus",
@@ -365,7 +366,7 @@ EXPLANATIONS = (
                         ),
                     ),
                     Change(
-                        "the same at 8 s, 8 times, twice the memory",
+                        "all four changes below",
                         _rates(
                             "BookCorpus",
                             8.0,
@@ -377,14 +378,14 @@ EXPLANATIONS = (
                     ),
                 ),
                 (
-                    "No single thing carries these; four together do: answers lent to "
-                    "longer ones, 8 s for each request that gives way, twice the memory, and a bound of "
-                    "eight times the unloaded latency. Orca runs one at a time then. With 14,600 tokens "
-                    "six of these requests fit at their full length and vLLM keeps about seven at work, so "
-                    "it is hardly short of memory at the rates it sustains. The paper's 1.2 requests a "
-                    "second need more than the 12 GB it names. 8 s are less than it counts: at its 141 ms "
-                    "a token an answer takes 96 s, a fifth of it in giving way. Its block counts at that "
-                    "rate would settle which of the four it was."
+                    "Four changes together carry these, with Orca one at a time: lending to answers "
+                    "twice as long, 8 s for each request that gives way, latency within 8 times the "
+                    "unloaded, and twice the memory. With 14,600 tokens, six of these "
+                    "requests fit at their full length and vLLM keeps about seven at work, so memory is "
+                    "hardly short. The paper's 1.2 requests a second need more than the 12 GB it names. "
+                    "8 s are less than it counts: at its 141 ms a token an answer takes 96 s, a fifth "
+                    "of it in giving way. Its block counts at that rate would settle which of the four "
+                    "it was."
                 ),
             ),
         )
@@ -401,18 +402,17 @@ EXPLANATIONS = (
                 _steps(replace(ecoserve.SETUP, rate=8.0, give_way_s=0.4)),
             ),
             Change(
-                "that, and lends so",
+                "8 a second, 400 ms, lends to answers twice as long",
                 _steps(replace(ecoserve.SETUP, rate=8.0, give_way_s=0.4), WIDE),
             ),
             Change(
-                "the same, 170 ms",
+                "8 a second, 170 ms, lends to answers twice as long",
                 _steps(replace(ecoserve.SETUP, rate=8.0, give_way_s=0.17), WIDE),
             ),
         ),
         (
-            "The order of steps holds as published; the sign needs both an overloaded engine and "
-            "dear giving way. At 400 ms each step gains as much as in the paper, the first more. At "
-            "170 ms, with lending to longer answers, all of them do, and the first no more."
+            "The order of steps holds as published. The sign needs both an overloaded engine "
+            "and dear giving way."
         ),
     ),
     Explanation(
@@ -420,20 +420,17 @@ EXPLANATIONS = (
         (1, 5, 6),
         _loads(bros.SHAREGPT, 67, 0.055),
         (
-            "Best-effort requests that wait carry the latency. With 64 outstanding nearly all of them "
-            "run. With 128, those that came before a real-time request make it wait under vLLM, and "
-            "not under BROS. Between 64 and 72 vLLM's first tokens in time fall from 9 % to none, so "
-            "the ratio passes the paper's at 67. The pace is one of the target: our device is three to "
-            "four times faster than 0.2 s a token."
+            "Best-effort requests that wait carry the latency. With 64 outstanding nearly all "
+            "of them run; with 128, earlier ones make a real-time request wait under vLLM, and "
+            "not under BROS. Between 64 and 72, vLLM's first tokens in time fall from 9 % to "
+            "none, so the ratio passes the paper's at 67. Every system keeps a pace of 0.2 s a "
+            "token, because our device is three to four times faster than that."
         ),
     ),
     Explanation(
         _named(B, "BROS", "LMSYS"),
         (1, 5, 6),
         _loads(bros.LMSYS, 68, 0.06),
-        (
-            "As with ShareGPT: 128 best-effort requests carry the latency, 68 the first tokens, and "
-            "a target of 60 ms the pace."
-        ),
+        ("The same things carry these as with ShareGPT."),
     ),
 )

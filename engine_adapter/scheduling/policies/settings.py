@@ -69,7 +69,7 @@ LEVEL_RULES: Final = {
 }
 
 RULES = ("slowdown", "quantile", "first_token", "ratio_order", "even_share")
-"""What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
+"""What an ablation can leave out, beside the switches below; docs/scheduler-figures.md has them."""
 
 TTFT_PLANNING_SHARE = 0.5
 """Costs one to three points of the offline work; 0.3 leaves less than is asked (decision 0154)."""
