@@ -10,7 +10,6 @@ import typer
 from coserve.commands import (
     audit,
     backup,
-    batch,
     chat,
     docs,
     doctor,
@@ -33,6 +32,7 @@ from coserve.commands import (
     user,
     webhook,
 )
+from coserve.commands.batch import group as batch
 
 app = typer.Typer(
     name="coserve",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, refuse
 from coserve.commands.transaction import database_url
-from coserve.commands.up import read_settings
 
 if TYPE_CHECKING:
     from coserve.local.archive import Archive, Manifest
@@ -47,8 +48,7 @@ def backup(
             settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
             manifest = back_up(target, settings.home_path, database_url(), _objects(settings))
     except BackupError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+        refuse(error)
     if json:
         print_json(asdict(manifest))
     else:
@@ -93,8 +93,7 @@ def restore(
         BackupError, AlreadyRunningError, LeftoversError, MigrationFailed, PostgresError,
         StartFailedError,
     ) as error:  # fmt: skip
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+        refuse(error)
     if manifest.num_files is None:
         typer.echo("Its files are in a store of their own: set COSERVE_FILES_URL as it was.")
     if manifest.missing:

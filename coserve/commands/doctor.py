@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.table import show_table
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, show_table
 from service.data_folder import installs_to
 
 

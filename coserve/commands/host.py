@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from coserve.commands.terminal import refuse
 from coserve.commands.transaction import in_transaction
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def act(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     try:
         return in_transaction(work)
     except ApiError as refused:
-        typer.echo(refused.message, err=True)
-        raise typer.Exit(1) from None
+        refuse(refused.message)
 
 
 def host_user() -> str:
@@ -113,8 +113,7 @@ def limits_of(**given: str | None) -> dict[str, int | None]:
             continue
         if text != "none" and not (text.isascii() and text.isdigit()):
             option = "--" + name.replace("_", "-")
-            typer.echo(f"{option} takes a number or `none`, not {text!r}.", err=True)
-            raise typer.Exit(2)
+            refuse(f"{option} takes a number or `none`, not {text!r}.", status=2)
         limits[name] = None if text == "none" else int(text)
     return limits
 

@@ -27,7 +27,9 @@ from rich.progress import (
     track,
 )
 
-from coserve.commands.up import EXIT_WRONG_SETTING, install_engine, read_settings
+from coserve.commands.engine_install import install_engine
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 
 if TYPE_CHECKING:
     from coserve.local.part import PartPlan
@@ -49,16 +51,14 @@ def import_tables(
     from engine_adapter.gpu_tables.gpu_table import GpuTableError, to_json
 
     if bool(gpu) != bool(model):
-        typer.echo("Give both --gpu and --model, or neither for the tables that ship.", err=True)
-        raise typer.Exit(2)
+        refuse("Give both --gpu and --model, or neither for the tables that ship.", status=2)
     wanted = [Wanted(gpu, model, tp)] if gpu else list(SHIPPED)
     out.mkdir(parents=True, exist_ok=True)
     for one in track(wanted, description="reading kernels", disable=len(wanted) == 1):
         try:
             text = to_json(make_table(one))
         except (ImportRefusedError, GpuTableError) as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
+            refuse(error)
         (out / f"{one.name}.json").write_text(text)
     typer.echo(f"Tables made: {len(wanted)}, in {out}")
 
@@ -89,21 +89,20 @@ def profile(context: typer.Context) -> None:
     settings = read_settings()
     owner = find_owner(settings.home_path)
     if owner is not None:
-        typer.echo(
+        refuse(
             f"coserve is running (process {owner.pid}) and measures by itself; "
-            "stop it first to measure alone.",
-            err=True,
+            "stop it first to measure alone."
         )
-        raise typer.Exit(1)
     engine = install_engine(settings)
     if engine is None:
-        typer.echo("ENGINE_URLS names an engine elsewhere: run this where it runs.", err=True)
-        raise typer.Exit(EXIT_WRONG_SETTING)
+        refuse(
+            "ENGINE_URLS names an engine elsewhere: run this where it runs.",
+            status=EXIT_WRONG_SETTING,
+        )
     try:
         state, kept = asyncio.run(measure(settings, engine))
     except (StartFailedError, NotMeasuredError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_WRONG_SETTING if isinstance(error, RefusedError) else 1) from None
+        refuse(error, status=EXIT_WRONG_SETTING if isinstance(error, RefusedError) else 1)
     for line in summary(state, kept):
         typer.echo(line)
 

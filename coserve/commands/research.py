@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from coserve.commands.terminal import refuse
+
 CHECKOUT = Path(__file__).parents[2]
 CONTEXT: dict[str, Any] = {
     "allow_extra_args": True,
@@ -44,8 +46,7 @@ def coserve(context: typer.Context) -> None:
 def _main(module: str) -> Callable[[list[str]], int]:
     package = module.partition(".")[0]
     if not (CHECKOUT / package).is_dir():
-        typer.echo("This is not part of the installed package: run it in a checkout.", err=True)
-        raise typer.Exit(1)
+        refuse("This is not part of the installed package: run it in a checkout.")
     sys.path.insert(0, str(CHECKOUT))
     main: Callable[[list[str]], int] = importlib.import_module(module).main
     return main

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from coserve.commands.up import read_settings
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import refuse
 
 if TYPE_CHECKING:
     from batch.settings import BatchSettings
@@ -88,8 +89,7 @@ def serve(
         try:
             migrate(batch.database_url)
         except MigrationFailed as error:
-            typer.echo(f"DATABASE_URL: {error}", err=True)
-            raise typer.Exit(1) from None
+            refuse(f"DATABASE_URL: {error}")
     elif part is ServedPart.GATEWAY:
         _become((sys.executable, "-m", "gateway"))
     elif part is ServedPart.WORKER_CHECK:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.table import show_table
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, show_table
 from gateway.dashboard.wording import share
 from service.data_folder import PACKAGES
 

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
-from coserve.commands.up import read_settings
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import refuse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -25,8 +24,7 @@ def database_url() -> str:
         return settings.database_url
     found = postgres.running_url(settings.home_path)
     if found is None:
-        typer.echo("No database: start coserve first, or set DATABASE_URL.", err=True)
-        raise typer.Exit(1)
+        refuse("No database: start coserve first, or set DATABASE_URL.")
     return found
 
 
@@ -49,5 +47,4 @@ def in_transaction(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
         return asyncio.run(run())
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        typer.echo(f"The database refused: {reason}", err=True)
-        raise typer.Exit(1) from None
+        refuse(f"The database refused: {reason}")

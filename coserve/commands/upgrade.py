@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, refuse
 from coserve.commands.transaction import database_url, in_transaction
-from coserve.commands.up import read_settings
 from service.data_folder import installs_to
 
 
@@ -21,11 +22,10 @@ def upgrade(
     To upgrade is to start the new version: docs/deploy/upgrade.md.
     """
     if not check:
-        typer.echo(
+        refuse(
             "Starting the new version upgrades. This verb only looks: coserve upgrade --check",
-            err=True,
+            status=2,
         )
-        raise typer.Exit(2)
     plan = _plan()
     if json:
         print_json(plan)

@@ -12,22 +12,18 @@ import tempfile
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coserve.commands import batch_reading
-from coserve.commands.batch_client import BatchClient
-from coserve.commands.batch_terminal import (
-    ApiKey,
-    BaseUrl,
-    Refusals,
-    make_client,
-    make_console,
-    print_batch,
-)
+from coserve.commands.batch.wait import follow
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.terminal import make_console
 from service.clock import SystemClock
 from store.states import BatchStatus
+
+if TYPE_CHECKING:
+    from coserve.commands.service_client import ServiceClient
 
 CHAT: Final = "/v1/chat/completions"
 ANSWER, ERROR = "answer", "error"
@@ -68,8 +64,8 @@ def run(  # noqa: PLR0913
     if deadline is not None:
         completion_window = completion_window_until(deadline, SystemClock().now().astimezone())
     path = output or table.with_name(f"{table.stem}.answers.csv")
-    with make_client(base_url, api_key) as client, Refusals():
-        body: dict[str, Any] = {"model": model or client.models()[0]}
+    with connected(base_url, api_key) as client:
+        body: dict[str, Any] = {"model": client.model_to_ask(model)}
         if max_tokens is not None:
             body["max_completion_tokens"] = max_tokens
         with tempfile.TemporaryDirectory() as folder:
@@ -84,8 +80,7 @@ def run(  # noqa: PLR0913
             options={},
         )
         console.print(f"{batch['id']}: {len(rows):,} rows of {table.name}", highlight=False)
-        batch = batch_reading.follow(client, batch, console)
-        print_batch(console, batch)
+        batch = follow(client, batch, console)
         answers = _answers(client, batch)
     write_table(path, rows, answers)
     num_missing = sum(ANSWER not in answers.get(number, {}) for number in range(len(rows)))
@@ -159,7 +154,7 @@ def write_table(path: Path, rows: list[dict[str, str]], answers: dict[int, dict[
             writer.writerow({**row, ANSWER: "", ERROR: "", **answers.get(number, {})})
 
 
-def _answers(client: BatchClient, batch: dict[str, Any]) -> dict[int, dict[str, str]]:
+def _answers(client: ServiceClient, batch: dict[str, Any]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.jsonl"

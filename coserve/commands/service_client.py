@@ -1,13 +1,15 @@
-"""The service's files and batches as the command line uses them: HTTP, nothing else."""
+"""The service's API as the command line uses it: HTTP, nothing else."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
 import httpx
 
@@ -20,6 +22,10 @@ UPLOAD_TIMEOUT_S = 600.0
 CHAT_TIMEOUT_S = 600.0
 PAGE = 100
 RESULT_PAGE = 1000
+POLL_S: Final = 1.0
+MAX_POLL_FAILURES: Final = 60
+
+Answer = TypeVar("Answer")
 
 
 class ServiceError(Exception):
@@ -34,7 +40,39 @@ class ServiceError(Exception):
         self.refused = refused
 
 
-class BatchClient:
+def patiently(ask: Callable[[], Answer], *, sleep: Callable[[float], None] = time.sleep) -> Answer:
+    """What a call answers; a service that is away, since it may be restarting, is asked again.
+
+    Raises:
+        ServiceError: It refused, or did not answer `MAX_POLL_FAILURES` times in a row.
+    """
+    num_failures = 0
+    while True:
+        try:
+            return ask()
+        except ServiceError as error:
+            num_failures += 1
+            if error.refused or num_failures >= MAX_POLL_FAILURES:
+                raise
+            sleep(POLL_S)
+
+
+@dataclass(frozen=True)
+class ResultPage:
+    """Some of a batch's results.
+
+    Attributes:
+        lines: The JSON of one each, without its newline.
+        next_offset: Where the next page begins.
+        complete: Whether there will be no other.
+    """
+
+    lines: list[bytes]
+    next_offset: int
+    complete: bool
+
+
+class ServiceClient:
     """One connection to a service.
 
     Args:
@@ -162,20 +200,32 @@ class BatchClient:
                 return
             after = {"after": page["last_id"]}
 
-    def models(self) -> list[str]:
-        """The models that can be asked."""
-        return [model["id"] for model in self._call("GET", "/models")["data"]]
+    def model_to_ask(self, named: str | None) -> str:
+        """The model that is named, or the first that is served.
+
+        Raises:
+            ServiceError: None is served.
+        """
+        if named:
+            return named
+        served = self._call("GET", "/models")["data"]
+        if not served:
+            raise ServiceError("No engine has answered yet, so there is no model to ask.")
+        return str(served[0]["id"])
 
     def model(self, model_id: str) -> dict[str, Any]:
         """One model, with the level that it is served at."""
         return self._call("GET", f"/models/{model_id}")
 
-    def results(self, batch_id: str, offset: int, kind: str | None) -> tuple[bytes, int, bool]:
-        """A page of result lines, the offset of the next, and whether it was the last."""
+    def results(self, batch_id: str, offset: int, kind: str | None = None) -> ResultPage:
+        """The result lines from an offset on, those of one kind alone if it is given."""
         params = {"offset": offset, "limit": RESULT_PAGE, **({"kind": kind} if kind else {})}
         reply = self._request("GET", f"/batches/{batch_id}/results", params=params)
-        complete = reply.headers["x-complete"] == "true"
-        return reply.content, int(reply.headers["x-next-offset"]), complete
+        return ResultPage(
+            lines=reply.content.removesuffix(b"\n").split(b"\n") if reply.content else [],
+            next_offset=int(reply.headers["x-next-offset"]),
+            complete=reply.headers["x-complete"] == "true",
+        )
 
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of a streamed chat completion, as they come."""

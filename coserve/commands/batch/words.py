@@ -1,4 +1,4 @@
-"""What the `coserve batch` commands share: their options, and how they speak."""
+"""A batch in words: what it is, how it gets on, and why."""
 
 from __future__ import annotations
 
@@ -11,56 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coserve.commands.batch_client import BatchClient
-
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        envvar="COSERVE_BASE_URL",
-        help="Where the API is, /v1 included. By default that of the stack that runs here.",
-    ),
-]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(
-        envvar="COSERVE_API_KEY",
-        show_envvar=True,
-        help="By default the admin key in the state directory.",
-    ),
-]
 BatchId = Annotated[str, typer.Argument(help="The id of a batch, batch_...")]
-
-
-def make_console(*, quiet: bool = False) -> Console:
-    """Where people are told things."""
-    from rich.console import Console
-
-    return Console(soft_wrap=True, quiet=quiet)
-
-
-def make_client(base_url: str | None, api_key: str | None) -> BatchClient:
-    """The service; ends with status 1 where there is no key for it."""
-    from coserve.commands.batch_client import BatchClient, ServiceError, find_base_url, find_key
-
-    try:
-        return BatchClient(find_base_url(base_url), find_key(api_key))
-    except ServiceError as missing:
-        typer.echo(str(missing), err=True)
-        raise typer.Exit(1) from None
-
-
-class Refusals:
-    """Prints what the service refused, and ends with status 1."""
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from coserve.commands.batch_client import ServiceError
-
-        if isinstance(error, ServiceError):
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
 
 
 def print_batch(console: Console, batch: dict[str, Any], *, whole: bool = False) -> None:

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from rich.console import Console
 
-from coserve.commands.batch_client import BatchClient, ServiceError
-from coserve.commands.batch_progress import MAX_POLL_FAILURES, wait
+from coserve.commands.batch.wait import watch
+from coserve.commands.service_client import MAX_POLL_FAILURES, ServiceClient, ServiceError
 
 
 def batch(status: str, completed: int = 0, failed: int = 0, total: int = 0) -> dict[str, Any]:
@@ -34,15 +34,15 @@ class Service:
             raise httpx.ConnectError("away")
         return httpx.Response(200, json=now)
 
-    def client(self) -> BatchClient:
-        return BatchClient("http://service/v1", "k", transport=httpx.MockTransport(self))
+    def client(self) -> ServiceClient:
+        return ServiceClient("http://service/v1", "k", transport=httpx.MockTransport(self))
 
 
 def follow(service: Service, *, terminal: bool = False) -> tuple[dict[str, Any], str]:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120)
     with service.client() as client:
-        ended = wait(client, batch("validating"), console, sleep=lambda duration_s: None)
+        ended = watch(client, batch("validating"), console, sleep=lambda duration_s: None)
     return ended, out.getvalue()
 
 

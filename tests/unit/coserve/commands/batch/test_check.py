@@ -8,8 +8,8 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from coserve.commands.batch import app
-from coserve.commands.batch_client import find_base_url
+from coserve.commands.batch.group import app
+from coserve.commands.service_client import find_base_url
 from coserve.local.lock import HomeLock
 
 
@@ -31,7 +31,7 @@ def test_a_good_file(runner: CliRunner, tmp_path: Path) -> None:
     path.write_bytes(line("a") + b"\n" + line("b"))
     result = runner.invoke(app, ["check", str(path)])
     assert result.exit_code == 0, result.output
-    assert result.output == "in.jsonl: 2 requests for model m, no errors\n"
+    assert result.output.splitlines()[0] == "in.jsonl: 2 requests for model m, no errors"
 
 
 def test_the_endpoint_is_that_of_the_first_line(runner: CliRunner, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`coserve batch list|get|events|results`."""
+"""`coserve batch list|get|events|results`: what is known of batches, without changing any."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coserve.commands.batch_terminal import (
-    ApiKey,
-    BaseUrl,
-    BatchId,
-    Refusals,
-    detail_words,
-    make_client,
-    make_console,
-    print_batch,
-)
+from coserve.commands.batch.words import BatchId, detail_words, print_batch
 from coserve.commands.listing import (
     AsJson,
     Columns,
@@ -27,19 +19,15 @@ from coserve.commands.listing import (
     Limit,
     instant,
     passing,
-    print_json,
     show_list,
     text,
 )
-from store.states import TERMINAL_BATCH, BatchStatus
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.terminal import make_console, print_json
+from store.states import TERMINAL_BATCH
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from coserve.commands.batch_client import BatchClient
-
-POLL_S: Final = 1.0
-MAX_POLL_FAILURES: Final = 60
+    from coserve.commands.service_client import ServiceClient
 
 
 class Kind(StrEnum):
@@ -47,26 +35,6 @@ class Kind(StrEnum):
 
     OUTPUT = "output"
     ERROR = "error"
-
-
-def follow(client: BatchClient, batch: dict[str, Any], console: Console) -> dict[str, Any]:
-    """Show a batch's progress to its end; Ctrl-C leaves it alone and exits with 130."""
-    from coserve.commands import batch_progress
-
-    try:
-        return batch_progress.wait(client, batch, console)
-    except KeyboardInterrupt:
-        console.print(f"\nThe batch goes on: coserve batch wait {batch['id']}", highlight=False)
-        raise typer.Exit(130) from None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `coserve batch`."""
-    app.command(name="list")(list_batches)
-    app.command()(get)
-    app.command()(wait)
-    app.command()(events)
-    app.command()(results)
 
 
 def _count(name: str) -> Callable[[Any], str]:
@@ -116,7 +84,7 @@ def list_batches(
     api_key: ApiKey = None,
 ) -> None:
     """List batches, newest first."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         show_list(_COLUMNS, client.newest(), json=json, limit=limit, filters=filters)
 
 
@@ -127,27 +95,13 @@ def get(
     api_key: ApiKey = None,
 ) -> None:
     """Show one batch: counts, pace, predicted end, its life so far, and every error of its file."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         batch = client.get(batch_id)
         batch["events"] = [*client.events(batch_id)]
     if json:
         print_json(batch)
     else:
         print_batch(make_console(), batch, whole=True)
-
-
-def wait(
-    batch_id: BatchId,
-    base_url: BaseUrl = None,
-    api_key: ApiKey = None,
-) -> None:
-    """Follow a batch to its end; 1 if it did not complete. Ctrl-C leaves the batch alone."""
-    console = make_console()
-    with make_client(base_url, api_key) as client, Refusals():
-        batch = follow(client, client.get(batch_id), console)
-        print_batch(console, batch)
-    if batch["status"] != BatchStatus.COMPLETED:
-        raise typer.Exit(1)
 
 
 def events(
@@ -159,7 +113,7 @@ def events(
     api_key: ApiKey = None,
 ) -> None:
     """Show what happened to a batch and who did it, oldest first."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         show_list(_EVENT_COLUMNS, client.events(batch_id), json=json, limit=limit, filters=filters)
 
 
@@ -178,7 +132,7 @@ def results(  # noqa: PLR0913
     """Print the result lines so far, as JSONL in the form of the output file."""
     import orjson
 
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         lines = _lines(client, batch_id, offset, kind, follow=follow)
         if filters:
             lines = (orjson.dumps(one) for one in passing(map(orjson.loads, lines), filters))
@@ -188,27 +142,19 @@ def results(  # noqa: PLR0913
 
 
 def _lines(
-    client: BatchClient, batch_id: str, offset: int, kind: Kind | None, *, follow: bool
+    client: ServiceClient, batch_id: str, offset: int, kind: Kind | None, *, follow: bool
 ) -> Iterator[bytes]:
-    """Result lines to the end, or as far as there are; a service that is away is asked again."""
-    from coserve.commands.batch_client import ServiceError
+    """Result lines to the end, or as far as there are."""
+    from coserve.commands.service_client import POLL_S, patiently
 
-    num_failures = 0
     while True:
-        try:
-            content, following, complete = client.results(batch_id, offset, kind)
-        except ServiceError as error:
-            num_failures += 1
-            if not follow or error.refused or num_failures >= MAX_POLL_FAILURES:
-                raise
-            time.sleep(POLL_S)
-            continue
-        num_failures = 0
-        yield from content.removesuffix(b"\n").split(b"\n") if content else ()
-        if complete:
+        ask = partial(client.results, batch_id, offset, kind)
+        page = patiently(ask) if follow else ask()
+        yield from page.lines
+        if page.complete:
             return
-        if following == offset:
+        if page.next_offset == offset:
             if not follow:
                 return
             time.sleep(POLL_S)
-        offset = following
+        offset = page.next_offset

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from coserve.commands.batch import app
-from coserve.commands.batch_run import completion_window_until, filled, read_table, write_table
+from coserve.commands.batch.group import app
+from coserve.commands.batch.run import completion_window_until, filled, read_table, write_table
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 

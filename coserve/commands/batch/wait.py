@@ -1,30 +1,55 @@
-"""Watching a batch from the command line until it is over."""
+"""`coserve batch wait`: a batch is watched until it is over."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
+import typer
 
-from coserve.commands.batch_client import BatchClient, ServiceError
-from coserve.commands.batch_terminal import state_words
+from coserve.commands.batch.words import BatchId, print_batch, state_words
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.terminal import make_console
 from store.states import TERMINAL_BATCH, BatchStatus
 
-POLL_S: Final = 1.0
-MAX_POLL_FAILURES: Final = 60
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coserve.commands.service_client import ServiceClient
 
 
 def wait(
-    client: BatchClient,
+    batch_id: BatchId,
+    base_url: BaseUrl = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Follow a batch to its end; 1 if it did not complete. Ctrl-C leaves the batch alone."""
+    with connected(base_url, api_key) as client:
+        batch = follow(client, client.get(batch_id), make_console())
+    if batch["status"] != BatchStatus.COMPLETED:
+        raise typer.Exit(1)
+
+
+def follow(client: ServiceClient, batch: dict[str, Any], console: Console) -> dict[str, Any]:
+    """Watch a batch to its end and print that; returns it as it ended.
+
+    Raises:
+        ServiceError: The service refuses, or is away for a minute.
+        typer.Exit: With status 130 after Ctrl-C, which leaves the batch alone.
+    """
+    try:
+        batch = watch(client, batch, console)
+    except KeyboardInterrupt:
+        console.print(f"\nThe batch goes on: coserve batch wait {batch['id']}", highlight=False)
+        raise typer.Exit(130) from None
+    print_batch(console, batch)
+    return batch
+
+
+def watch(
+    client: ServiceClient,
     batch: dict[str, Any],
     console: Console,
     *,
@@ -32,26 +57,19 @@ def wait(
 ) -> dict[str, Any]:
     """Show a batch's progress until it is over; returns it as it ended.
 
-    A service that does not answer for a while (it may be restarting) is asked again.
-
     Raises:
-        ServiceError: It did not answer `MAX_POLL_FAILURES` times in a row.
+        ServiceError: The service refuses, or is away for a minute.
     """
-    watch = _Bar(console) if console.is_terminal else _Lines(console)
-    with watch:
-        watch.show(batch)
-        num_failures = 0
+    from coserve.commands.service_client import POLL_S, patiently
+
+    progress = _Bar(console) if console.is_terminal else _Lines(console)
+    ask = partial(client.get, batch["id"])
+    with progress:
+        progress.show(batch)
         while batch["status"] not in TERMINAL_BATCH:
             sleep(POLL_S)
-            try:
-                batch = client.get(batch["id"])
-                num_failures = 0
-            except ServiceError:
-                num_failures += 1
-                if num_failures >= MAX_POLL_FAILURES:
-                    raise
-                continue
-            watch.show(batch)
+            batch = patiently(ask, sleep=sleep)
+            progress.show(batch)
     return batch
 
 
@@ -59,6 +77,14 @@ class _Bar:
     """A bar with counts and rate, for a terminal."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
