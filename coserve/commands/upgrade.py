@@ -39,7 +39,7 @@ def upgrade(
 def _plan() -> dict[str, Any]:
     from importlib.metadata import version
 
-    from coserve.setup.engine_env import engine_python, has_cuda, recipe
+    from coserve.setup.engine_env import is_current
     from store.repositories import overview
     from store.schema import NEEDED, WrongDatabase, is_newer, reached, stored_schema
     from store.states import LIVE_STATUSES
@@ -61,16 +61,13 @@ def _plan() -> dict[str, Any]:
     if not refused:
         by_status = in_transaction(overview.num_by_status)
         live = sum(by_status[status] for status in LIVE_STATUSES)
-    stamp = engine_python(installs_to()).parents[1] / "coserve-stamp"
-    wanted = recipe(installs_to(), cpu=not has_cuda())
-    installs = not settings.engine_urls and (not stamp.exists() or stamp.read_text() != wanted)
     return {
         "version": version("coserve"),
         "schema": found,
         "needed_schema": NEEDED,
         "migrations": pending,
         "live_batches": live,
-        "installs_engine": installs,
+        "installs_engine": not settings.engine_urls and not is_current(installs_to()),
         "refused": refused,
         "newer_database": newer,
     }

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get, why_port_unusable
 from coserve.settings import LocalSettings
-from coserve.setup.engine_env import engine_python, has_cuda, recipe
+from coserve.setup.engine_env import engine_python, has_cuda, is_current
 from coserve.setup.host import why_unsupported
 from engine_adapter.client.engine_address import addresses, shown, why_unusable
 from engine_adapter.client.engine_facts import read_facts
@@ -239,15 +239,10 @@ def _engine_environment(case: Case) -> Finding:
     if case.settings.engine_urls:
         return Finding("engine packages", "good", "ENGINE_URLS is used")
     python = engine_python(case.checkout)
-    stamp = python.parents[1] / "coserve-stamp"
     if not python.exists():
         fix = "coserve up installs them (or coserve engine install)."
         return Finding("engine packages", "bad", "not installed", fix)
-    try:
-        fresh = stamp.read_text() == recipe(case.checkout, cpu=not has_cuda())
-    except OSError:
-        fresh = False
-    if not fresh:
+    if not is_current(case.checkout):
         fix = "The next coserve up installs them anew (or coserve engine install)."
         return Finding("engine packages", "warn", "of another version than this one", fix)
     return Finding("engine packages", "good", f"as this version wants them ({python.parents[1]})")
