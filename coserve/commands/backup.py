@@ -15,7 +15,7 @@ from coserve.commands.terminal import print_json, refuse
 from coserve.commands.transaction import database_url
 
 if TYPE_CHECKING:
-    from coserve.local.archive import Archive, Manifest
+    from coserve.backup.archive import Archive, Manifest
     from coserve.settings import LocalSettings
 
 Target = Annotated[Path, typer.Argument(dir_okay=False, help="The file to make, or to verify.")]
@@ -35,8 +35,8 @@ def backup(
     """Write database, files, keys and profiles to one file; the service goes on meanwhile."""
     from dataclasses import asdict
 
-    from coserve.local.archive import Archive, BackupError
-    from coserve.local.backup import back_up
+    from coserve.backup.archive import Archive, BackupError
+    from coserve.backup.making import back_up
 
     try:
         if verify:
@@ -70,12 +70,12 @@ def restore(
     ] = False,
 ) -> None:
     """Fill an empty state directory, or the empty database of DATABASE_URL, from a backup."""
-    from coserve.local.archive import Archive, BackupError
-    from coserve.local.backup import sweep
+    from coserve.backup.archive import Archive, BackupError
+    from coserve.backup.making import sweep
+    from coserve.local.database import MigrationFailed
     from coserve.local.lock import AlreadyRunningError, HomeLock, LeftoversError
     from coserve.local.part import StartFailedError
     from coserve.local.postgres import PostgresError
-    from coserve.local.stack import MigrationFailed
 
     settings = read_settings()
     try:
@@ -103,7 +103,7 @@ def restore(
 
 def _check(archive: Archive, *, without_digests: bool) -> None:
     """Read all of a backup before anything is touched. Raises BackupError."""
-    from coserve.local.archive import BackupError
+    from coserve.backup.archive import BackupError
 
     archive.check()
     if not archive.has_digests and not without_digests:
@@ -122,8 +122,8 @@ def _holds(manifest: Manifest, target: Path) -> str:
 
 def _fill(settings: LocalSettings, archive: Archive) -> None:
     def load(url: str, place: str) -> None:
-        from coserve.local.restoring import restore
-        from coserve.local.stack import migrate
+        from coserve.backup.restoring import restore
+        from coserve.local.database import migrate
 
         restore(archive, settings.home_path, url, _objects(settings), place)
         migrate(url)
@@ -137,9 +137,9 @@ def _fill(settings: LocalSettings, archive: Archive) -> None:
 async def _with_database(home: Path, work: Callable[[str, str], None]) -> None:
     """Run the embedded server for as long as `work` needs it."""
     from coserve.local import postgres
+    from coserve.local.database import DATABASE_NAME
     from coserve.local.part import Part
     from coserve.local.plans import postgres_plan
-    from coserve.local.stack import DATABASE_NAME
 
     files = await asyncio.to_thread(postgres.prepare, home)
     await asyncio.to_thread(postgres.stop_leftover, files)

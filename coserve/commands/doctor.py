@@ -15,8 +15,8 @@ def doctor(json: AsJson = False) -> None:
     from dataclasses import asdict
 
     from batch.settings import BatchSettings
+    from coserve.checkup.examine import Case, examine
     from coserve.local import postgres
-    from coserve.local.checkup import Case, examine
     from coserve.local.lock import find_owner
 
     settings = read_settings(all_parts=True)

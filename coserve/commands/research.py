@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from coserve.commands.terminal import refuse
+from service.data_folder import PACKAGES
 
-CHECKOUT = Path(__file__).parents[2]
 CONTEXT: dict[str, Any] = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -45,8 +44,8 @@ def coserve(context: typer.Context) -> None:
 
 def _main(module: str) -> Callable[[list[str]], int]:
     package = module.partition(".")[0]
-    if not (CHECKOUT / package).is_dir():
+    if not (PACKAGES / package).is_dir():
         refuse("This is not part of the installed package: run it in a checkout.")
-    sys.path.insert(0, str(CHECKOUT))
+    sys.path.insert(0, str(PACKAGES))
     main: Callable[[list[str]], int] = importlib.import_module(module).main
     return main

@@ -84,7 +84,7 @@ def serve(
     settings = read_settings()
     batch = BatchSettings()
     if part is ServedPart.MIGRATE:
-        from coserve.local.stack import MigrationFailed, migrate
+        from coserve.local.database import MigrationFailed, migrate
 
         try:
             migrate(batch.database_url)

@@ -17,12 +17,9 @@ Result = TypeVar("Result")
 
 def database_url() -> str:
     """DATABASE_URL, else the embedded server of the stack that runs on this state directory."""
-    from coserve.local import postgres
+    from coserve.local.database import find_url
 
-    settings = read_settings()
-    if settings.database_url:
-        return settings.database_url
-    found = postgres.running_url(settings.home_path)
+    found = find_url(read_settings())
     if found is None:
         refuse("No database: start coserve first, or set DATABASE_URL.")
     return found
@@ -32,16 +29,13 @@ def in_transaction(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     """Run `work` in one transaction; ends the command with a sentence where that fails."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from store.bounded_connection import ANSWER_LIMIT_S
-    from store.session import Database
+    from coserve.local.database import brief_database
+
+    url = database_url()
 
     async def run() -> Result:
-        database = Database(database_url(), pool_size=1, limit_s=ANSWER_LIMIT_S)
-        try:
-            async with database.unit_of_work() as session:
-                return await work(session)
-        finally:
-            await database.dispose()
+        async with brief_database(url) as database, database.unit_of_work() as session:
+            return await work(session)
 
     try:
         return asyncio.run(run())

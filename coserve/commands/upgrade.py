@@ -9,7 +9,7 @@ import typer
 from coserve.commands.listing import AsJson
 from coserve.commands.settings import read_settings
 from coserve.commands.terminal import print_json, refuse
-from coserve.commands.transaction import database_url, in_transaction
+from coserve.commands.transaction import in_transaction
 from service.data_folder import installs_to
 
 
@@ -39,13 +39,13 @@ def upgrade(
 def _plan() -> dict[str, Any]:
     from importlib.metadata import version
 
+    from coserve.local.database import migrations
     from coserve.setup.engine_env import is_current
     from store.repositories import overview
     from store.schema import NEEDED, WrongDatabase, is_newer, reached, stored_schema
     from store.states import LIVE_STATUSES
 
     settings = read_settings()
-    database_url()  # ends the command where there is none
     found = in_transaction(stored_schema)
     refused = "The database has no tables of coserve." if found is None else None
     newer = False
@@ -54,7 +54,11 @@ def _plan() -> dict[str, Any]:
         if found is not None:
             newer = is_newer(found)
             at = reached(found)
-            pending = [one for one in _migrations() if one["schema"] > at]
+            pending = [
+                {"schema": schema, "title": title}
+                for schema, title in migrations().items()
+                if schema > at
+            ]
     except WrongDatabase as error:
         refused = str(error)
     live = 0
@@ -71,19 +75,6 @@ def _plan() -> dict[str, Any]:
         "refused": refused,
         "newer_database": newer,
     }
-
-
-def _migrations() -> list[dict[str, str]]:
-    """Number and title of every migration of this version, oldest first."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    from coserve.local.stack import PACKAGE_ROOT
-
-    config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
-    scripts = ScriptDirectory.from_config(config).walk_revisions()
-    found = [{"schema": one.revision, "title": (one.doc or "").splitlines()[0]} for one in scripts]
-    return sorted(found, key=lambda one: one["schema"])
 
 
 def _words(plan: dict[str, Any]) -> list[str]:

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from alembic.util.exc import CommandError
-from sqlalchemy.exc import SQLAlchemyError
-
 from batch.settings import BatchSettings
+from coserve.backup.archive import BackupError
+from coserve.backup.making import sweep
+from coserve.backup.restoring import finish
 from coserve.local import postgres, valkey
-from coserve.local.archive import BackupError
-from coserve.local.backup import sweep
 from coserve.local.credentials import ensure_admin_key, session_secret
+from coserve.local.database import DATABASE_NAME, MigrationFailed, migrate
 from coserve.local.lock import HomeLock
 from coserve.local.part import StartFailedError
 from coserve.local.plans import (
@@ -33,14 +32,11 @@ from coserve.local.plans import (
 )
 from coserve.local.ports import free_port
 from coserve.local.probes import answers_200, http_get, missing_parts
-from coserve.local.restoring import finish
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from store.session import Database
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-DATABASE_NAME = "app"
 _READY_LIMIT_S = 60.0
 _CONNECT_LIMIT_S = 30.0
 _PROOF_LIMIT_S = 120.0
@@ -227,29 +223,3 @@ class Stack:
 
 def _whose(settings: LocalSettings) -> str:
     return "DATABASE_URL" if settings.database_url else "The embedded database"
-
-
-class MigrationFailed(Exception):
-    """The tables could not be brought up to date; the message says why."""
-
-
-def migrate(url: str) -> None:
-    """Bring the database's tables up to date; a newer database is left as it is.
-
-    `coserve up`, `coserve restore` and `coserve serve migrate` come through here, and with the last
-    the images' start, that of compose and that of the Helm chart.
-
-    Raises:
-        MigrationFailed: The database is away, another program's, or a migration failed.
-    """
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
-    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    try:
-        command.upgrade(config, "head")
-    except (SQLAlchemyError, CommandError) as error:
-        cause = getattr(error, "orig", None) or error
-        said = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise MigrationFailed(said[0]) from error

@@ -22,7 +22,7 @@ from tests.fixtures.batches import MODEL, PATIENCE_S
 from tests.fixtures.released import POLL_INTERVAL_S, commands, gateway, release, until_ready
 from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import ROOT, workers
-from tests.integration.coserve.local.test_restoring import empty_url
+from tests.integration.coserve.backup.test_restoring import empty_url
 from tests.integration.gateway.test_rolling_restart import environment
 from tests.integration.gateway.test_versions import NUM_LINES, chat, read, submit
 

@@ -1,4 +1,4 @@
-"""A state directory as one file (`coserve.local.archive`), while everything runs.
+"""A state directory as one file (`coserve.backup.archive`), while everything runs.
 
 The snapshot is taken between two passes over the folder of objects. Each pass hard-links what is
 there, so whatever the snapshot names is kept, also when it is deleted meanwhile. Nothing stops.
@@ -23,8 +23,8 @@ from typing import IO, Any, Final
 import psycopg
 
 from batch.files.local import sync_folder
-from coserve.local import dump
-from coserve.local.archive import DUMP, FORMAT, BackupError, Manifest, Writer
+from coserve.backup import dump
+from coserve.backup.archive import DUMP, FORMAT, BackupError, Manifest, Writer
 from service.clock import SystemClock
 from store.models.batch import LIVE
 

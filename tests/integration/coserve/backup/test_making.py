@@ -13,8 +13,8 @@ from sqlalchemy import func, text
 
 from batch.files.local import LocalFileStore
 from batch.intake.upload import Upload, record
-from coserve.local.archive import Archive, BackupError, Manifest
-from coserve.local.backup import Kept, back_up, sweep
+from coserve.backup.archive import Archive, BackupError, Manifest
+from coserve.backup.making import Kept, back_up, sweep
 from store.models import DEFAULT_PROJECT_ID, OutputPart, PartedUpload, UploadedPart
 from store.repositories import arrival as arrivals
 from store.session import Database

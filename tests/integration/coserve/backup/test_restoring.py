@@ -14,16 +14,16 @@ import psycopg
 import pytest
 
 from batch.files.local import LocalFileStore
-from coserve.local import dump
-from coserve.local.archive import DUMP, MANIFEST, SUMS, Archive, BackupError, Writer
-from coserve.local.backup import back_up
+from coserve.backup import dump
+from coserve.backup.archive import DUMP, MANIFEST, SUMS, Archive, BackupError, Writer
+from coserve.backup.making import back_up
+from coserve.backup.restoring import _stage, finish, restore
 from coserve.local.postgres import PostgresFiles
-from coserve.local.restoring import _stage, finish, restore
 from store.session import Database
 from tests.fixtures.batches import add_batch, line
 from tests.fixtures.supervised import COSERVE, clean_environment, wait_until
-from tests.integration.coserve.local.test_backup import put
-from tests.unit.coserve.local.test_archive import of_first_format
+from tests.integration.coserve.backup.test_making import put
+from tests.unit.coserve.backup.test_archive import of_first_format
 
 NUM_FILES = 40
 

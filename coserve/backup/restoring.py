@@ -20,8 +20,8 @@ import tarfile
 from pathlib import Path
 from typing import IO, Final
 
-from coserve.local import dump
-from coserve.local.archive import Archive, BackupError
+from coserve.backup import dump
+from coserve.backup.archive import Archive, BackupError
 
 _STAGED: Final = ".restore"
 _WHAT: Final = "what.json"

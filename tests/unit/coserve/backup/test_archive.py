@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.local.archive import DUMP, MANIFEST, SUMS, Archive, BackupError, Manifest, Writer
+from coserve.backup.archive import DUMP, MANIFEST, SUMS, Archive, BackupError, Manifest, Writer
 
 OBJECTS = {"file-a": b"first", "file-" + "b" * 110: b"", "file-c": bytes(1500)}
 MANIFEST_OF = Manifest(

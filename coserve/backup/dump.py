@@ -18,8 +18,8 @@ from typing import IO, Any, Final
 import psycopg
 from sqlalchemy.engine import make_url
 
+from coserve.backup.archive import BackupError
 from coserve.local import postgres
-from coserve.local.archive import BackupError
 
 _CHUNK_BYTES: Final = 1 << 20
 _ONE_LOAD: Final = 7263458101

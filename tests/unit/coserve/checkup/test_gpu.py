@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.local.checkup import Finding, compilers, cuda, driver, only_busy
+from coserve.checkup.gpu import compilers, cuda, driver
 
 
 def python_that(tmp_path: Path, does: str) -> Path:
@@ -33,14 +33,6 @@ def test_what_torch_says(tmp_path: Path, does: str, state: str, found: str, fix:
 
 def test_without_the_packages_nothing_is_known(tmp_path: Path) -> None:
     assert cuda(tmp_path / "python").state == "unknown"
-
-
-def test_the_only_engine_that_the_gateway_reaches_is_busy_and_not_lost() -> None:
-    silent = only_busy(Finding("engine http://e:1", "bad", "it does not answer", "Look"))
-    assert (silent.name, silent.state) == ("engine http://e:1", "warn")
-    assert "ask again" in silent.fix
-    strange = Finding("engine http://e:1", "warn", "SGLang without our scheduler", "Start it with")
-    assert only_busy(strange) == strange
 
 
 @pytest.mark.parametrize(
