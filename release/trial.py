@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from coserve.local.ports import free_port
 
 START_LIMIT_S: Final = 540.0
 PYTHON: Final = Path(sys.executable).resolve()
@@ -88,7 +89,7 @@ class Stranger:
         kept = ("PIP_", "UV_", "SSL_", "REQUESTS_", "COSERVE_TORCH_INDEX", "LANG")
         env = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         path = ":".join([*map(str, self.path), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"])
-        return env | {"HOME": str(self.home), "PATH": path, "COSERVE_PORT": str(_free_port())}
+        return env | {"HOME": str(self.home), "PATH": path, "COSERVE_PORT": str(free_port())}
 
     def run(
         self,
@@ -208,10 +209,3 @@ def plugin_alone(who: Stranger, wheel: Path, packages: Path) -> Path:
     pip = ("install", "--quiet", "--disable-pip-version-check", "--no-deps")
     who.run(venv / "bin" / "pip", *pip, wheel)
     return venv / "bin" / "python"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

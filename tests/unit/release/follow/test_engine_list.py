@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from release.engine_list import followed, new_requirements, wheel_requirements
+from release.follow.engine_list import followed, new_requirements, wheel_requirements
 
 LISTED = """\
 # What it needs.
