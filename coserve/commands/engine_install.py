@@ -12,7 +12,7 @@ from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 from service.data_folder import installs_to
 
 if TYPE_CHECKING:
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.settings import LocalSettings
 
 
@@ -47,7 +47,7 @@ def install_engine(settings: LocalSettings) -> EngineInstall | None:
     """
     if settings.engine_urls:
         return None
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.setup.engine_env import has_cuda, set_up_engine
     from coserve.setup.model import check_architecture, ensure_default_model, find_model
     from coserve.setup.progress import SetupFailed

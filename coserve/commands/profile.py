@@ -28,12 +28,12 @@ from rich.progress import (
 )
 
 from coserve.commands.engine_install import install_engine
-from coserve.commands.settings import read_settings
+from coserve.commands.settings import profiles_folder, read_settings
 from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 
 if TYPE_CHECKING:
     from coserve.local.part import PartPlan
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.settings import LocalSettings
 
 
@@ -126,9 +126,7 @@ async def measure(
     for folder in ("log", "run"):
         (home / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     port = free_port()
-    plan = engine_plan(
-        settings, python=engine.python, model_dir=engine.model_dir, cuda=engine.cuda, port=port
-    )
+    plan = engine_plan(settings, engine, port)
     with tempfile.TemporaryDirectory(dir=home / "run", prefix="profile-") as fresh:
         part = Part(_measuring(plan, Path(fresh)), say=typer.echo, changed=lambda: None)
         console = Console()
@@ -154,7 +152,7 @@ async def measure(
                 state = await until_measured(part, f"http://127.0.0.1:{port}/server_info", show)
             finally:
                 await part.stop()
-        return state, _keep(Path(fresh), _folder(settings))
+        return state, _keep(Path(fresh), profiles_folder(settings))
 
 
 def _measuring(plan: PartPlan, folder: Path) -> PartPlan:
@@ -188,14 +186,6 @@ async def until_measured(part: Any, url: str, show: Shown) -> dict[str, Any]:
         if time.monotonic() - heard_at > SILENT_LIMIT_S:
             raise NotMeasuredError(f"The engine does not answer any more. Its log: {log}")
         await asyncio.sleep(POLL_S)
-
-
-def _folder(settings: LocalSettings) -> Path:
-    """Where the engine of `coserve up` looks for profiles."""
-    import os
-
-    given = os.environ.get("COSERVE_PROFILE_DIR")
-    return Path(given) if given else settings.home_path / "profiles"
 
 
 def _keep(fresh: Path, folder: Path) -> list[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
@@ -10,6 +12,11 @@ from service.data_folder import installs_to
 
 if TYPE_CHECKING:
     from coserve.settings import LocalSettings
+
+
+def profiles_folder(settings: LocalSettings, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where an engine of this machine keeps what it measured."""
+    return Path(environ.get("COSERVE_PROFILE_DIR") or settings.home_path / "profiles")
 
 
 def read_settings(*, all_parts: bool = False) -> LocalSettings:

@@ -7,20 +7,19 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from coserve.commands.engine_install import install_engine
-from coserve.commands.settings import read_settings
+from coserve.commands.settings import profiles_folder, read_settings
 from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 from service.data_folder import installs_to
 
 if TYPE_CHECKING:
     from coserve.local.lock import HomeLock
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.settings import LocalSettings
 
 
@@ -116,9 +115,8 @@ def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
 
 def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list[str]:
     """What a new model's engine does next, which would else be a busy core without a reason."""
-    profiles = Path(environ.get("COSERVE_PROFILE_DIR") or settings.home_path / "profiles")
     measures = not settings.engine_urls and environ.get("COSERVE_POLICY") != "off"
-    if not measures or any(profiles.glob("*.json")):
+    if not measures or any(profiles_folder(settings, environ).glob("*.json")):
         return []
     return [
         "The engine serves, and measures once how long its steps take: some minutes of one core",

@@ -7,8 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from batch.settings import BatchSettings
 from coserve.backup.archive import BackupError
@@ -24,6 +22,7 @@ from coserve.local.plans import (
     SERVER_RANK,
     SERVICE_RANK,
     Addresses,
+    EngineInstall,
     engine_plan,
     gateway_plan,
     postgres_plan,
@@ -42,15 +41,6 @@ _CONNECT_LIMIT_S = 30.0
 _PROOF_LIMIT_S = 120.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class EngineInstall:
-    """An engine that can be started here."""
-
-    python: Path
-    model_dir: Path
-    cuda: bool
 
 
 class Stack:
@@ -178,13 +168,7 @@ class Stack:
             self._say("  engine: ENGINE_URLS is used")
             return self._settings.engine_urls
         port = free_port()
-        plan = engine_plan(
-            self._settings,
-            python=self._engine.python,
-            model_dir=self._engine.model_dir,
-            cuda=self._engine.cuda,
-            port=port,
-        )
+        plan = engine_plan(self._settings, self._engine, port)
         device = "CUDA" if self._engine.cuda else "CPU"
         title = f"engine with {self._engine.model_dir.name} on {device}"
         self._say(f"  {title} ...")

@@ -12,8 +12,8 @@ import pytest
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from batch.worker.commands import worker_commands
-from coserve.commands import worker_check
-from coserve.commands.worker_check import answers, pool_runs, worker_name
+from coserve.commands import health
+from coserve.commands.health import answers, pool_runs, worker_name
 from tests.fixtures.batches import PATIENCE_S, until
 from tests.fixtures.workers import ROOT, workers
 
@@ -45,7 +45,7 @@ async def test_a_worker_is_well_while_it_and_its_pool_run(
         child.send_signal(signal.SIGCONT)
         await until(lambda: pool_runs(process.pid))
         process.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr(worker_check, "PING_LIMIT_S", 1.0)
+        monkeypatch.setattr(health, "PING_LIMIT_S", 1.0)
         assert not await asyncio.to_thread(answers, app, name)
         process.send_signal(signal.SIGCONT)
     assert not pool_runs(process.pid)
