@@ -24,7 +24,7 @@ from coserve.local.ports import free_port
 
 START_LIMIT_S: Final = 540.0
 PYTHON: Final = Path(sys.executable).resolve()
-"""Not that of a checkout's environment, which others may not reach."""
+"""The interpreter behind our environment, whose folder other users may not reach."""
 HOSTS_PYTHON: Final = Path("/usr/bin/python3")
 
 ENTRY_POINTS: Final = (
@@ -76,7 +76,7 @@ class Stranger:
 
     @property
     def python(self) -> Path:
-        """What runs this, or the host's own where they may not run that, as one of root's."""
+        """Our interpreter; the host's own if this user may not run ours, since it is root's."""
         try:
             self.run(PYTHON, "--version")
         except TrialFailed:
@@ -111,7 +111,7 @@ class Stranger:
         """
         whole = [str(part) for part in argv]
         if self.user:
-            # Some of its releases give the home that the user was made with.
+            # Some releases of runuser set HOME to the home that the user was made with.
             whole = ["runuser", "-u", self.user, "--", "env", f"HOME={self.home}", *whole]
         if not network:
             inside = 'ip link set lo up; exec "$@"'

@@ -1,4 +1,4 @@
-"""What was found of one thing."""
+"""The unit of a checkup: one thing, its state, its fix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """What was found of one thing, and what to do.
 
     Attributes:
         state: `good`, `warn` (it works, though not as it could), `bad`, or `unknown`.

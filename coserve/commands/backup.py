@@ -72,10 +72,8 @@ def restore(
     """Fill an empty state directory, or the empty database of DATABASE_URL, from a backup."""
     from coserve.backup.archive import Archive, BackupError
     from coserve.backup.making import sweep
-    from coserve.local.database import MigrationFailed
-    from coserve.local.lock import AlreadyRunningError, HomeLock, LeftoversError
-    from coserve.local.part import StartFailedError
-    from coserve.local.postgres import PostgresError
+    from coserve.local.errors import LocalError
+    from coserve.local.lock import HomeLock
 
     settings = read_settings()
     try:
@@ -89,10 +87,7 @@ def restore(
             finally:
                 lock.release()
             manifest = archive.manifest
-    except (
-        BackupError, AlreadyRunningError, LeftoversError, MigrationFailed, PostgresError,
-        StartFailedError,
-    ) as error:  # fmt: skip
+    except (BackupError, LocalError) as error:
         refuse(error)
     if manifest.num_files is None:
         typer.echo("Its files are in a store of their own: set COSERVE_FILES_URL as it was.")

@@ -78,11 +78,9 @@ def _run(
 ) -> None:
     import asyncio
 
-    from coserve.local.lock import LeftoversError
-    from coserve.local.part import RefusedError, StartFailedError
-    from coserve.local.postgres import PostgresError
+    from coserve.local.errors import LocalError
+    from coserve.local.part import RefusedError
     from coserve.local.stack import Stack
-    from coserve.local.valkey import ValkeyError
 
     stack = Stack(settings, lock, engine, say=say)
 
@@ -94,7 +92,7 @@ def _run(
     status = 0
     try:
         asyncio.run(stack.run(ready))
-    except* (StartFailedError, PostgresError, ValkeyError, LeftoversError) as group:
+    except* LocalError as group:
         status = EXIT_WRONG_SETTING if group.subgroup(RefusedError) else 1
         for line in sorted(set(leaf_messages(group))):
             typer.echo(line, err=True)
@@ -114,7 +112,7 @@ def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
 
 
 def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list[str]:
-    """What a new model's engine does next, which would else be a busy core without a reason."""
+    """Why a core is busy after the first start: the engine of a new model measures itself."""
     measures = not settings.engine_urls and environ.get("COSERVE_POLICY") != "off"
     if not measures or any(profiles_folder(settings, environ).glob("*.json")):
         return []
@@ -126,7 +124,7 @@ def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list
 
 
 def shown_key(settings: LocalSettings, key: str, *, terminal: bool) -> str:
-    """The admin key for who sits there; where it is for a log, which others read and keep."""
+    """The admin key at a terminal; its file's path in a log, which others read and keep."""
     return key if terminal else f"in {settings.home_path / 'admin-key'}"
 
 

@@ -13,6 +13,7 @@ from alembic.util.exc import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
 from coserve.local import postgres
+from coserve.local.errors import LocalError
 from service.data_folder import PACKAGES
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 DATABASE_NAME: Final = "app"
 
 
-class MigrationFailed(Exception):
+class MigrationFailed(LocalError):
     """The tables could not be brought up to date; the message says why."""
 
 

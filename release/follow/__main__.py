@@ -28,9 +28,16 @@ from release.follow.stages import (
 
 
 def follow(version: str, *, tests: bool = True, signs: bool = False) -> int:
-    """Do all of it; 0 where nothing stands in the way of a signature.
+    """Do all of it, and print what is left.
 
-    Who signs has read what changed: it is tested as signed, and is not where a test fails.
+    Args:
+        version: A release, or `newest`.
+        tests: Run the tests too.
+        signs: A person has read what changed. The release is signed and then tested as signed; the
+            signature is taken back if a test fails.
+
+    Returns:
+        The exit status: 0 where nothing stands in the way of a signature.
     """
     wheel = download(version)
     candidate = Candidate.of(wheel)

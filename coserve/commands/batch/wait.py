@@ -120,7 +120,7 @@ class _Bar:
 
 
 class _Lines:
-    """A line for every change, for a log; that a predicted end moves on is none."""
+    """A line for every change, for a log. A predicted end that moves is not a change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
