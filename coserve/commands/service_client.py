@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -230,37 +231,39 @@ class ServiceClient:
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of a streamed chat completion, as they come."""
         path = "/chat/completions"
-        try:
-            with self._http.stream("POST", path, json=body, timeout=CHAT_TIMEOUT_S) as reply:
-                if reply.is_error:
-                    reply.read()
-                    raise _refusal(reply)
-                for line in _lines(reply.iter_bytes()):
-                    if line.startswith(b"data: ") and line != b"data: [DONE]":
-                        chunk: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
-                        if "error" in chunk:
-                            raise ServiceError(str(chunk["error"]["message"]))
-                        yield chunk
-        except httpx.HTTPError as lost:
-            raise _unreachable(lost) from lost
+        with self._streamed("POST", path, json=body, timeout=CHAT_TIMEOUT_S) as reply:
+            for line in _lines(reply.iter_bytes()):
+                if line.startswith(b"data: ") and line != b"data: [DONE]":
+                    chunk: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+                    if "error" in chunk:
+                        raise ServiceError(str(chunk["error"]["message"]))
+                    yield chunk
 
     def download(self, file_id: str, path: Path) -> int:
         """Write a file's content to `path`, whole or not at all; returns its size in bytes."""
         partial = path.with_name(path.name + ".part")
         try:
-            with self._http.stream("GET", f"/files/{file_id}/content") as reply:
-                if reply.is_error:
-                    reply.read()
-                    raise _refusal(reply)
-                with partial.open("wb") as file:
-                    for chunk in reply.iter_bytes():
-                        file.write(chunk)
+            with (
+                self._streamed("GET", f"/files/{file_id}/content") as reply,
+                partial.open("wb") as file,
+            ):
+                for chunk in reply.iter_bytes():
+                    file.write(chunk)
             partial.replace(path)
-        except httpx.HTTPError as lost:
-            raise _unreachable(lost) from lost
         finally:
             partial.unlink(missing_ok=True)
         return path.stat().st_size
+
+    @contextmanager
+    def _streamed(self, method: str, path: str, **arguments: Any) -> Iterator[httpx.Response]:
+        try:
+            with self._http.stream(method, path, **arguments) as reply:
+                if reply.is_error:
+                    reply.read()
+                    raise _refusal(reply)
+                yield reply
+        except httpx.HTTPError as lost:
+            raise _unreachable(lost) from lost
 
     def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         body: dict[str, Any] = self._request(method, path, **arguments).json()

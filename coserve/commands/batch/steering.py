@@ -13,22 +13,20 @@ from coserve.commands.terminal import make_console
 
 def pause(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Take a batch's rows off the engine for now; none is lost, and its window goes on."""
-    console = make_console()
     with connected(base_url, api_key) as client:
-        print_batch(console, client.pause(batch_id))
+        print_batch(make_console(), client.pause(batch_id))
 
 
 def resume(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Let a paused batch go on."""
-    console = make_console()
     with connected(base_url, api_key) as client:
-        print_batch(console, client.resume(batch_id))
+        print_batch(make_console(), client.resume(batch_id))
 
 
 def retry(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Run the rows that failed, expired or were cancelled again, as a new batch."""
-    console = make_console()
     with connected(base_url, api_key) as client:
+        console = make_console()
         again = client.retry(batch_id)
         console.print(f"{again['id']}: runs what {batch_id} left unanswered", highlight=False)
         print_batch(console, again)
@@ -41,13 +39,11 @@ def priority(
     api_key: ApiKey = None,
 ) -> None:
     """Change a live batch's place among the batches of its project."""
-    console = make_console()
     with connected(base_url, api_key) as client:
-        print_batch(console, client.prioritize(batch_id, value))
+        print_batch(make_console(), client.prioritize(batch_id, value))
 
 
 def cancel(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Cancel a batch; what is finished is kept and can be downloaded."""
-    console = make_console()
     with connected(base_url, api_key) as client:
-        print_batch(console, client.cancel(batch_id))
+        print_batch(make_console(), client.cancel(batch_id))
