@@ -10,7 +10,6 @@ import typer
 from coserve.commands import (
     audit,
     backup,
-    batch,
     chat,
     docs,
     doctor,
@@ -33,6 +32,7 @@ from coserve.commands import (
     user,
     webhook,
 )
+from coserve.commands.batch import group as batch
 
 app = typer.Typer(
     name="coserve",
@@ -49,7 +49,7 @@ def _tell_version(wanted: bool) -> None:
 
 @app.callback()
 def coserve(
-    told: Annotated[
+    version_wanted: Annotated[
         bool,
         typer.Option(
             "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
@@ -57,7 +57,7 @@ def coserve(
     ] = False,
 ) -> None:
     """Chat and batch on one engine, behind an OpenAI-compatible door."""
-    del told
+    del version_wanted  # its callback has ended the command
 
 
 # The groups of `--help`, in its order.

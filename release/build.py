@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_KINDS = ("wheel", "sdist")
 _BUILD = "import sys; from setuptools import build_meta as b; b.build_{}(sys.argv[1])"
 
 
@@ -35,6 +34,16 @@ def build_site(tree: Path) -> None:
     subprocess.run(argv, cwd=tree, env=env, check=True)
 
 
+def build_from(tree: Path, kind: str, to: Path) -> None:
+    """Build a `wheel` or an `sdist` out of a folder of sources.
+
+    Raises:
+        CalledProcessError: It cannot be built.
+    """
+    argv = [sys.executable, "-c", _BUILD.format(kind), str(to.absolute())]
+    subprocess.run(argv, cwd=tree, check=True, capture_output=True)
+
+
 def build(to: Path, *, site: bool = True) -> Path:
     """Build both into `to`.
 
@@ -53,9 +62,8 @@ def build(to: Path, *, site: bool = True) -> Path:
         copy_tree(tree)
         if site:
             build_site(tree)
-        for kind in _KINDS:
-            argv = [sys.executable, "-c", _BUILD.format(kind), str(to.absolute())]
-            subprocess.run(argv, cwd=tree, check=True, capture_output=True)
+        build_from(tree, "wheel", to)
+        build_from(tree, "sdist", to)
     (wheel,) = to.glob("coserve-*.whl")
     return wheel
 

@@ -23,22 +23,22 @@ from typing import Final
 
 from coserve.setup.engine_link import version_of
 from coserve.setup.tools import helm_program
-from release.build import ROOT, build
+from release.build import ROOT, build, build_from
 from release.trial import install, new_user, stranger
 
 CHART: Final = ROOT / "deploy" / "helm" / "coserve"
 
 
-def chart(to: Path) -> Path:
-    """The chart as an archive."""
+def pack_chart(to: Path) -> Path:
+    """Check the chart, and make its archive."""
     helm = helm_program(ROOT)
     subprocess.run([helm, "lint", "--strict", CHART, "--set", "existingSecret=s"], check=True)
     subprocess.run([helm, "package", CHART, "--destination", to], check=True)
     return to / f"coserve-{version_of(ROOT)}.tgz"
 
 
-def site(wheel: Path, to: Path) -> Path:
-    """The site that the wheel holds, as an archive."""
+def pack_site(wheel: Path, to: Path) -> Path:
+    """Make an archive of the site that the wheel holds."""
     archive = to / f"coserve-site-{version_of(ROOT)}.tar.gz"
     with tempfile.TemporaryDirectory() as work:
         shutil.unpack_archive(wheel, work, "zip")
@@ -47,15 +47,12 @@ def site(wheel: Path, to: Path) -> Path:
     return archive
 
 
-def again(source: Path) -> None:
+def try_source(source: Path) -> None:
     """Build a wheel from the source distribution alone."""
     with tempfile.TemporaryDirectory() as work:
         shutil.unpack_archive(source, work)
         (tree,) = Path(work).iterdir()
-        code = "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
-        subprocess.run(
-            [sys.executable, "-c", code, work], cwd=tree, check=True, capture_output=True
-        )
+        build_from(tree, "wheel", Path(work))
 
 
 def try_wheel(wheel: Path, user: str = "") -> str:
@@ -79,37 +76,39 @@ def notes(version: str) -> str:
     return found[0].strip() if found else "(CHANGELOG.md has no section of this version)"
 
 
+def try_images(version: str) -> list[str]:
+    """Build and run both images, and name them; none where that is not possible here."""
+    if not shutil.which("podman") or os.geteuid() != 0:
+        show("images", "not built: they need podman, and root")
+        return []
+    subprocess.run([sys.executable, "-m", "tests.images", "--engine", "fake"], check=True)
+    return [f"coserve/{name}:{version}" for name in ("service", "engine")]
+
+
 def show(what: str, line: str) -> None:
     print(f"{what:12} {line}", flush=True)  # noqa: T201 - the command's answer
 
 
-def main() -> int:
-    """Build and try everything; 1 where a trial fails, by its exception."""
-    to = ROOT / "dist"
+def main() -> None:
+    """Build and try everything; a trial that fails ends it by its exception."""
+    to, version = ROOT / "dist", version_of(ROOT)
     wheel = build(to)
-    version = version_of(ROOT)
     (source,) = to.glob("coserve-*.tar.gz")
-    again(source)
-    made = [wheel, source, chart(to), site(wheel, to)]
+    try_source(source)
+    archives = [wheel, source, pack_chart(to), pack_site(wheel, to)]
     show("as this user", try_wheel(wheel))
     if os.geteuid() == 0:
         with new_user() as user:
             show("as a user", try_wheel(wheel, user))
-    if shutil.which("podman") and os.geteuid() == 0:
-        subprocess.run([sys.executable, "-m", "tests.images", "--engine", "fake"], check=True)
-        images = [f"coserve/{name}:{version}" for name in ("service", "engine")]
-    else:
-        images = []
-        show("images", "not built: they need podman, and root")
+    images = try_images(version)
     show("would be", f"published as {version}:")
-    for one in made:
+    for one in archives:
         digest = hashlib.sha256(one.read_bytes()).hexdigest()
         show("", f"{one.relative_to(ROOT)}  {one.stat().st_size / 1e6:.1f} MB  sha256 {digest}")
     for name in images:
         show("", name)
     show("notes", "\n" + notes(version))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from coserve.setup.installer import get_uv
+from release.build import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 NO_DEPS = "# no-deps"
 _COMPILE = ("pip", "compile", "-q", "--universal", "--python-version", "3.11", "--no-header",
             "--no-annotate", "--no-emit-index-url")  # fmt: skip
@@ -38,9 +38,9 @@ def freeze(source: Path) -> Path:
         wanted, flat = Path(folder) / "wanted.in", Path(folder) / "flat.in"
         wanted.write_text("\n".join(line for line in lines if NO_DEPS not in line) + "\n")
         compile_: list[str | Path] = [uv, *_COMPILE]
-        resolved = _said([*compile_, "--no-emit-package", "torch", wanted])
+        resolved = _output([*compile_, "--no-emit-package", "torch", wanted])
         flat.write_text(resolved + "\n".join(alone) + "\n")
-        pinned = _said([*compile_, "--no-deps", "--generate-hashes", flat])
+        pinned = _output([*compile_, "--no-deps", "--generate-hashes", flat])
     target = source.with_suffix(".txt")
     target.write_text(
         f"# Frozen from {source.name} by `make lock-engine`. Complete but for torch, so installed "
@@ -49,7 +49,7 @@ def freeze(source: Path) -> Path:
     return target
 
 
-def _said(argv: list[str | Path]) -> str:
+def _output(argv: list[str | Path]) -> str:
     done = subprocess.run([str(one) for one in argv], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 

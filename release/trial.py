@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from coserve.local.ports import free_port
+
 START_LIMIT_S: Final = 540.0
 PYTHON: Final = Path(sys.executable).resolve()
-"""Not that of a checkout's environment, which others may not reach."""
+"""The interpreter behind our environment, whose folder other users may not reach."""
 HOSTS_PYTHON: Final = Path("/usr/bin/python3")
 
 ENTRY_POINTS: Final = (
@@ -75,7 +76,7 @@ class Stranger:
 
     @property
     def python(self) -> Path:
-        """What runs this, or the host's own where they may not run that, as one of root's."""
+        """Our interpreter; the host's own if this user may not run ours, since it is root's."""
         try:
             self.run(PYTHON, "--version")
         except TrialFailed:
@@ -88,7 +89,7 @@ class Stranger:
         kept = ("PIP_", "UV_", "SSL_", "REQUESTS_", "COSERVE_TORCH_INDEX", "LANG")
         env = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         path = ":".join([*map(str, self.path), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"])
-        return env | {"HOME": str(self.home), "PATH": path, "COSERVE_PORT": str(_free_port())}
+        return env | {"HOME": str(self.home), "PATH": path, "COSERVE_PORT": str(free_port())}
 
     def run(
         self,
@@ -110,7 +111,7 @@ class Stranger:
         """
         whole = [str(part) for part in argv]
         if self.user:
-            # Some of its releases give the home that the user was made with.
+            # Some releases of runuser set HOME to the home that the user was made with.
             whole = ["runuser", "-u", self.user, "--", "env", f"HOME={self.home}", *whole]
         if not network:
             inside = 'ip link set lo up; exec "$@"'
@@ -208,10 +209,3 @@ def plugin_alone(who: Stranger, wheel: Path, packages: Path) -> Path:
     pip = ("install", "--quiet", "--disable-pip-version-check", "--no-deps")
     who.run(venv / "bin" / "pip", *pip, wheel)
     return venv / "bin" / "python"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, refuse
 from coserve.commands.transaction import database_url
-from coserve.commands.up import read_settings
 
 if TYPE_CHECKING:
-    from coserve.local.archive import Archive, Manifest
+    from coserve.backup.archive import Archive, Manifest
     from coserve.settings import LocalSettings
 
 Target = Annotated[Path, typer.Argument(dir_okay=False, help="The file to make, or to verify.")]
@@ -34,8 +35,8 @@ def backup(
     """Write database, files, keys and profiles to one file; the service goes on meanwhile."""
     from dataclasses import asdict
 
-    from coserve.local.archive import Archive, BackupError
-    from coserve.local.backup import back_up
+    from coserve.backup.archive import Archive, BackupError
+    from coserve.backup.making import back_up
 
     try:
         if verify:
@@ -47,8 +48,7 @@ def backup(
             settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
             manifest = back_up(target, settings.home_path, database_url(), _objects(settings))
     except BackupError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+        refuse(error)
     if json:
         print_json(asdict(manifest))
     else:
@@ -70,12 +70,10 @@ def restore(
     ] = False,
 ) -> None:
     """Fill an empty state directory, or the empty database of DATABASE_URL, from a backup."""
-    from coserve.local.archive import Archive, BackupError
-    from coserve.local.backup import sweep
-    from coserve.local.lock import AlreadyRunningError, HomeLock, LeftoversError
-    from coserve.local.part import StartFailedError
-    from coserve.local.postgres import PostgresError
-    from coserve.local.stack import MigrationFailed
+    from coserve.backup.archive import Archive, BackupError
+    from coserve.backup.making import sweep
+    from coserve.local.errors import LocalError
+    from coserve.local.lock import HomeLock
 
     settings = read_settings()
     try:
@@ -89,12 +87,8 @@ def restore(
             finally:
                 lock.release()
             manifest = archive.manifest
-    except (
-        BackupError, AlreadyRunningError, LeftoversError, MigrationFailed, PostgresError,
-        StartFailedError,
-    ) as error:  # fmt: skip
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+    except (BackupError, LocalError) as error:
+        refuse(error)
     if manifest.num_files is None:
         typer.echo("Its files are in a store of their own: set COSERVE_FILES_URL as it was.")
     if manifest.missing:
@@ -104,7 +98,7 @@ def restore(
 
 def _check(archive: Archive, *, without_digests: bool) -> None:
     """Read all of a backup before anything is touched. Raises BackupError."""
-    from coserve.local.archive import BackupError
+    from coserve.backup.archive import BackupError
 
     archive.check()
     if not archive.has_digests and not without_digests:
@@ -123,8 +117,8 @@ def _holds(manifest: Manifest, target: Path) -> str:
 
 def _fill(settings: LocalSettings, archive: Archive) -> None:
     def load(url: str, place: str) -> None:
-        from coserve.local.restoring import restore
-        from coserve.local.stack import migrate
+        from coserve.backup.restoring import restore
+        from coserve.local.database import migrate
 
         restore(archive, settings.home_path, url, _objects(settings), place)
         migrate(url)
@@ -138,9 +132,9 @@ def _fill(settings: LocalSettings, archive: Archive) -> None:
 async def _with_database(home: Path, work: Callable[[str, str], None]) -> None:
     """Run the embedded server for as long as `work` needs it."""
     from coserve.local import postgres
+    from coserve.local.database import DATABASE_NAME
     from coserve.local.part import Part
     from coserve.local.plans import postgres_plan
-    from coserve.local.stack import DATABASE_NAME
 
     files = await asyncio.to_thread(postgres.prepare, home)
     await asyncio.to_thread(postgres.stop_leftover, files)

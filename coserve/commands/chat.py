@@ -9,13 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coserve.commands.batch_terminal import (
-    ApiKey,
-    BaseUrl,
-    Refusals,
-    make_client,
-)
-from coserve.commands.listing import AsJson, print_json
+from coserve.commands.listing import AsJson
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.terminal import print_json
 
 
 def chat(  # noqa: PLR0913
@@ -41,8 +37,8 @@ def chat(  # noqa: PLR0913
         body["max_completion_tokens"] = max_tokens
     if temperature is not None:
         body["temperature"] = temperature
-    with make_client(base_url, api_key) as client, Refusals():
-        body["model"] = model or _first(client.models())
+    with connected(base_url, api_key) as client:
+        body["model"] = client.model_to_ask(model)
         answer: dict[str, Any] = {"model": body["model"], "finish_reason": None, "usage": None}
         text: list[str] = []
         started = time.monotonic()
@@ -79,10 +75,3 @@ def latencies(started: float, came: list[float]) -> dict[str, float | None]:
         "tbt_mean_s": sum(gaps) / len(gaps) if gaps else None,
         "tbt_max_s": max(gaps, default=None),
     }
-
-
-def _first(models: list[str]) -> str:
-    if not models:
-        typer.echo("No engine has answered yet, so there is no model to ask.", err=True)
-        raise typer.Exit(1)
-    return models[0]

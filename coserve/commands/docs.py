@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from coserve.commands.terminal import refuse
+
 SITE = Path(__file__).resolve().parents[1] / "site"
 
 
@@ -17,14 +19,12 @@ def docs(
 ) -> None:
     """Serve the pages of this version on this machine until Ctrl-C."""
     if not (SITE / "index.html").is_file():
-        typer.echo("The pages come with the wheel. In a checkout: make docs", err=True)
-        raise typer.Exit(1)
+        refuse("The pages come with the wheel. In a checkout: make docs")
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(SITE))
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
-        typer.echo(f"Port {port} cannot be used: {error.strerror}.", err=True)
-        raise typer.Exit(2) from None
+        refuse(f"Port {port} cannot be used: {error.strerror}.", status=2)
     with server:
         typer.echo(f"http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.table import show_table
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, show_table
 from service.data_folder import installs_to
 
 
@@ -15,8 +15,8 @@ def doctor(json: AsJson = False) -> None:
     from dataclasses import asdict
 
     from batch.settings import BatchSettings
+    from coserve.checkup.examine import Case, examine
     from coserve.local import postgres
-    from coserve.local.checkup import Case, examine
     from coserve.local.lock import find_owner
 
     settings = read_settings(all_parts=True)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from coserve.commands.engine_install import install
 from coserve.commands.host import host_actor
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, show_list, text
+from coserve.commands.terminal import refuse
 from coserve.commands.transaction import in_transaction
 
 if TYPE_CHECKING:
@@ -20,35 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command("install")
-def install(
-    sglang: Annotated[str, typer.Option(help="Release; COSERVE_SGLANG if empty.")] = "",
-    device: Annotated[
-        Literal["", "cpu", "cuda"], typer.Option(help="COSERVE_DEVICE if empty.")
-    ] = "",
-) -> None:
-    """Install the engine and the model now, and not at the first `coserve up`."""
-    import os
-
-    from coserve.commands.up import install_engine, read_settings
-    from coserve.setup.engine_env import SGLANG_SETTING, known_sglangs
-    from service.data_folder import installs_to
-
-    known = known_sglangs(installs_to())
-    if sglang and sglang not in known:
-        typer.echo(f"SGLang {sglang} is not supported: give {' or '.join(known)}.", err=True)
-        raise typer.Exit(2)
-    if sglang:
-        os.environ[SGLANG_SETTING] = sglang
-    if device:
-        os.environ["COSERVE_DEVICE"] = device
-    settings = read_settings()
-    if settings.engine_urls:
-        typer.echo("ENGINE_URLS is set, so no engine is installed here.", err=True)
-        raise typer.Exit(2)
-    settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    install_engine(settings)
-
+app.command()(install)
 
 Url = Annotated[str, typer.Argument(help="The engine's address, as http://host:port.")]
 
@@ -60,8 +34,7 @@ def _address(url: str) -> str:
     try:
         return str(EngineAddress.parse(url))
     except NotAnAddress as error:
-        typer.echo(f"{shown(url)} is not an engine's address: {error}.", err=True)
-        raise typer.Exit(2) from None
+        refuse(f"{shown(url)} is not an engine's address: {error}.", status=2)
 
 
 def _known(url: str) -> str:
@@ -150,8 +123,7 @@ def name(
 
     address = _known(url)
     if not engines.is_name(name):
-        typer.echo(f"A name has up to {engines.MAX_NAME_CHARS} printable characters.", err=True)
-        raise typer.Exit(2)
+        refuse(f"A name has up to {engines.MAX_NAME_CHARS} printable characters.", status=2)
     _need(_act("named", address, lambda session: engines.name(session, address, name)), address)
     typer.echo(f"{address} is called {engines.called(address, name)}.")
 
@@ -187,11 +159,9 @@ def remove(url: Url) -> None:
 
     address = _known(url)
     if not _act("removed", address, lambda session: engines.remove(session, address)):
-        typer.echo(
-            f"{address} is not registered. One of ENGINE_URLS can be drained, and taken out there.",
-            err=True,
+        refuse(
+            f"{address} is not registered. One of ENGINE_URLS can be drained, and taken out there."
         )
-        raise typer.Exit(1)
     typer.echo(f"{address} is removed.")
 
 
@@ -215,5 +185,4 @@ def _act(word: str, address: str, work: Callable[[AsyncSession], Awaitable[bool 
 
 def _need(known: bool, address: str) -> None:
     if not known:
-        typer.echo(f"There is no engine {address}.", err=True)
-        raise typer.Exit(1)
+        refuse(f"There is no engine {address}.")

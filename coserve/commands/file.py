@@ -6,13 +6,8 @@ from typing import Annotated
 
 import typer
 
-from coserve.commands.batch_terminal import (
-    ApiKey,
-    BaseUrl,
-    Refusals,
-    make_client,
-)
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
+from coserve.commands.service import ApiKey, BaseUrl, connected
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -35,7 +30,7 @@ def list_(
     api_key: ApiKey = None,
 ) -> None:
     """List files, newest first."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         show_list(_COLUMNS, client.files(), json=json, limit=limit, filters=filters)
 
 
@@ -46,7 +41,7 @@ def delete(
     api_key: ApiKey = None,
 ) -> None:
     """Delete files. One that a live batch reads is kept, and the command ends there."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         for file_id in file_ids:
             client.delete_file(file_id)
             typer.echo(f"{file_id} is deleted.")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from coserve.commands.terminal import refuse
 from coserve.commands.transaction import in_transaction
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def act(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     try:
         return in_transaction(work)
     except ApiError as refused:
-        typer.echo(refused.message, err=True)
-        raise typer.Exit(1) from None
+        refuse(refused.message)
 
 
 def host_user() -> str:
@@ -105,31 +105,28 @@ async def actor_of_key(session: AsyncSession, key_id: str) -> Actor:
     return host_actor(found[1].organization_id)
 
 
-def limits_of(**given: str | None) -> dict[str, int | None]:
-    """Limits as typed: those not given are left out, `none` is none."""
-    limits: dict[str, int | None] = {}
+def limits_of(**given: str | None) -> dict[str, Any]:
+    """Limits as typed: those not given are left out, `none` is none.
+
+    Args:
+        given: By name: `models` with commas between, `service_tier` a word, all others a number.
+    """
+    limits: dict[str, Any] = {}
     for name, text in given.items():
         if text is None:
             continue
-        if text != "none" and not (text.isascii() and text.isdigit()):
+        if text == "none":
+            limits[name] = None
+        elif name == "models":
+            limits[name] = [one.strip() for one in text.split(",") if one.strip()]
+        elif name == "service_tier":
+            limits[name] = text
+        elif text.isascii() and text.isdigit():
+            limits[name] = int(text)
+        else:
             option = "--" + name.replace("_", "-")
-            typer.echo(f"{option} takes a number or `none`, not {text!r}.", err=True)
-            raise typer.Exit(2)
-        limits[name] = None if text == "none" else int(text)
+            refuse(f"{option} takes a number or `none`, not {text!r}.", status=2)
     return limits
-
-
-def models_of(text: str | None) -> dict[str, list[str] | None]:
-    """Names of models as typed, with commas between; `none` takes the limit away."""
-    if text is None:
-        return {}
-    named = [one.strip() for one in text.split(",") if one.strip()]
-    return {"models": None if text == "none" else named}
-
-
-def tier_of(text: str | None) -> dict[str, str | None]:
-    """A default tier as typed; `none` takes it away."""
-    return {} if text is None else {"service_tier": None if text == "none" else text}
 
 
 def number(value: int | None) -> str:

@@ -16,7 +16,6 @@ from coserve.commands.host import (
     actor_of_key,
     actor_of_project,
     limits_of,
-    tier_of,
 )
 from coserve.commands.listing import (
     AsJson,
@@ -61,12 +60,13 @@ def create(  # noqa: PLR0913
     from gateway.tenants.keys import NewKey
     from store.models.key import WRITE_SCOPES
 
-    numbers = limits_of(
+    limits = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         flex_wait_seconds=flex_wait_seconds,
+        service_tier=service_tier,
     )
-    limits = {**numbers, **tier_of(service_tier), "may_raise_tier": may_raise_tier}
+    limits["may_raise_tier"] = may_raise_tier
     wanted = NewKey(name, scope or WRITE_SCOPES, None, seconds_of(expires_in_days), limits)
     typer.echo(make(project, wanted))
 
@@ -157,13 +157,14 @@ def set_(
     """Change a key's limits or its tier; they hold within 5 s."""
     from gateway.tenants.keys import update_key
 
-    numbers = limits_of(
+    limits = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         flex_wait_seconds=flex_wait_seconds,
+        service_tier=service_tier,
     )
-    raises = {} if may_raise_tier is None else {"may_raise_tier": may_raise_tier}
-    limits = {**numbers, **tier_of(service_tier), **raises}
+    if may_raise_tier is not None:
+        limits["may_raise_tier"] = may_raise_tier
 
     async def work(session: AsyncSession) -> ApiKey:
         actor = await actor_of_key(session, key_id)

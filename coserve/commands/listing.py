@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coserve.commands.table import show_table
+from coserve.commands.terminal import print_json, show_table
 
 Record = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Any], str]]
@@ -30,13 +30,6 @@ Filters = Annotated[
         help="Only where a key of the JSON is like PATTERN, with * and ?; repeatable.",
     ),
 ]
-
-
-def print_json(record: object) -> None:
-    """One object on one line."""
-    import orjson
-
-    typer.echo(orjson.dumps(record).decode())
 
 
 def show_list(

@@ -10,8 +10,9 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, refuse
 
 POLL_S: Final = 0.2
 
@@ -44,8 +45,7 @@ def logs(
     names = _names(home)
     if part is not None and part not in names:
         there = ", ".join(names) or "none"
-        typer.echo(f"There is no log of {part!r}; there are {there}.", err=True)
-        raise typer.Exit(1)
+        refuse(f"There is no log of {part!r}; there are {there}.")
     wanted = [part] if part is not None else names
     width = max(map(len, wanted), default=0)
 

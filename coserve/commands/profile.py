@@ -27,11 +27,13 @@ from rich.progress import (
     track,
 )
 
-from coserve.commands.up import EXIT_WRONG_SETTING, install_engine, read_settings
+from coserve.commands.engine_install import install_engine
+from coserve.commands.settings import profiles_folder, read_settings
+from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 
 if TYPE_CHECKING:
     from coserve.local.part import PartPlan
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.settings import LocalSettings
 
 
@@ -49,16 +51,14 @@ def import_tables(
     from engine_adapter.gpu_tables.gpu_table import GpuTableError, to_json
 
     if bool(gpu) != bool(model):
-        typer.echo("Give both --gpu and --model, or neither for the tables that ship.", err=True)
-        raise typer.Exit(2)
+        refuse("Give both --gpu and --model, or neither for the tables that ship.", status=2)
     wanted = [Wanted(gpu, model, tp)] if gpu else list(SHIPPED)
     out.mkdir(parents=True, exist_ok=True)
     for one in track(wanted, description="reading kernels", disable=len(wanted) == 1):
         try:
             text = to_json(make_table(one))
         except (ImportRefusedError, GpuTableError) as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
+            refuse(error)
         (out / f"{one.name}.json").write_text(text)
     typer.echo(f"Tables made: {len(wanted)}, in {out}")
 
@@ -89,21 +89,20 @@ def profile(context: typer.Context) -> None:
     settings = read_settings()
     owner = find_owner(settings.home_path)
     if owner is not None:
-        typer.echo(
+        refuse(
             f"coserve is running (process {owner.pid}) and measures by itself; "
-            "stop it first to measure alone.",
-            err=True,
+            "stop it first to measure alone."
         )
-        raise typer.Exit(1)
     engine = install_engine(settings)
     if engine is None:
-        typer.echo("ENGINE_URLS names an engine elsewhere: run this where it runs.", err=True)
-        raise typer.Exit(EXIT_WRONG_SETTING)
+        refuse(
+            "ENGINE_URLS names an engine elsewhere: run this where it runs.",
+            status=EXIT_WRONG_SETTING,
+        )
     try:
         state, kept = asyncio.run(measure(settings, engine))
     except (StartFailedError, NotMeasuredError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_WRONG_SETTING if isinstance(error, RefusedError) else 1) from None
+        refuse(error, status=EXIT_WRONG_SETTING if isinstance(error, RefusedError) else 1)
     for line in summary(state, kept):
         typer.echo(line)
 
@@ -127,9 +126,7 @@ async def measure(
     for folder in ("log", "run"):
         (home / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     port = free_port()
-    plan = engine_plan(
-        settings, python=engine.python, model_dir=engine.model_dir, cuda=engine.cuda, port=port
-    )
+    plan = engine_plan(settings, engine, port)
     with tempfile.TemporaryDirectory(dir=home / "run", prefix="profile-") as fresh:
         part = Part(_measuring(plan, Path(fresh)), say=typer.echo, changed=lambda: None)
         console = Console()
@@ -155,7 +152,7 @@ async def measure(
                 state = await until_measured(part, f"http://127.0.0.1:{port}/server_info", show)
             finally:
                 await part.stop()
-        return state, _keep(Path(fresh), _folder(settings))
+        return state, _keep(Path(fresh), profiles_folder(settings))
 
 
 def _measuring(plan: PartPlan, folder: Path) -> PartPlan:
@@ -189,14 +186,6 @@ async def until_measured(part: Any, url: str, show: Shown) -> dict[str, Any]:
         if time.monotonic() - heard_at > SILENT_LIMIT_S:
             raise NotMeasuredError(f"The engine does not answer any more. Its log: {log}")
         await asyncio.sleep(POLL_S)
-
-
-def _folder(settings: LocalSettings) -> Path:
-    """Where the engine of `coserve up` looks for profiles."""
-    import os
-
-    given = os.environ.get("COSERVE_PROFILE_DIR")
-    return Path(given) if given else settings.home_path / "profiles"
 
 
 def _keep(fresh: Path, folder: Path) -> list[Path]:

@@ -16,9 +16,7 @@ from coserve.commands.host import (
     actor_of_org,
     actor_of_project,
     limits_of,
-    models_of,
     number,
-    tier_of,
 )
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
 
@@ -51,7 +49,7 @@ def create(  # noqa: PLR0913
     """Make a project and print its id."""
     from gateway.tenants.projects import create_project
 
-    numbers = limits_of(
+    limits = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
@@ -60,8 +58,9 @@ def create(  # noqa: PLR0913
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
         flex_wait_seconds=flex_wait_seconds,
+        models=models,
+        service_tier=service_tier,
     )
-    limits = {**numbers, **models_of(models), **tier_of(service_tier)}
 
     async def work(session: AsyncSession) -> Project:
         return await create_project(session, await actor_of_org(session, org), name, limits)
@@ -117,7 +116,7 @@ def set_(  # noqa: PLR0913
     """Rename a project or change its limits; they hold within 5 s."""
     from gateway.tenants.projects import update_project
 
-    numbers = limits_of(
+    limits = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
@@ -126,8 +125,9 @@ def set_(  # noqa: PLR0913
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
         flex_wait_seconds=flex_wait_seconds,
+        models=models,
+        service_tier=service_tier,
     )
-    limits = {**numbers, **models_of(models), **tier_of(service_tier)}
 
     async def work(session: AsyncSession) -> Project:
         actor = await actor_of_project(session, project_id)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coserve.commands.batch_terminal import ApiKey, BaseUrl, Refusals, make_client
+from coserve.commands.engine_install import install_engine
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from coserve.commands.batch_client import BatchClient
+    from coserve.commands.service_client import ServiceClient
     from coserve.prove.clients import Server
     from coserve.prove.findings import Taken
     from coserve.prove.run import Schedule
@@ -59,7 +61,7 @@ def prove(  # noqa: PLR0913
     from service.data_folder import installs_to
 
     remarks: list[str] = []
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         server = _server(client, model, base_url, api_key)
         facts = client.model(server.model)
         before = machine()
@@ -97,21 +99,18 @@ def _say(line: str) -> None:
 
 
 def _server(
-    client: BatchClient, model: str | None, base_url: str | None, api_key: str | None
+    client: ServiceClient, model: str | None, base_url: str | None, api_key: str | None
 ) -> Server:
     """The service, and the model to ask: the one that is named, or the first that is served."""
-    from coserve.commands.batch_client import ServiceError, find_base_url, find_key
+    from coserve.commands.service_client import find_base_url, find_key
     from coserve.prove.clients import Server
 
-    served = client.models()
-    if not served:
-        raise ServiceError("No engine has answered yet, so there is no model to ask.")
-    return Server(find_base_url(base_url), model or served[0], find_key(api_key))
+    return Server(find_base_url(base_url), client.model_to_ask(model), find_key(api_key))
 
 
 def _probed(server: Server) -> float:
     """Chats a second that leave the engine room for a batch."""
-    from coserve.commands.batch_client import ServiceError
+    from coserve.commands.service_client import ServiceError
     from coserve.prove.run import NoAnswerError, probe
 
     try:
@@ -121,7 +120,7 @@ def _probed(server: Server) -> float:
 
 
 def _beside(
-    client: BatchClient, server: Server, schedule: Schedule, remarks: list[str]
+    client: ServiceClient, server: Server, schedule: Schedule, remarks: list[str]
 ) -> dict[str, Taken]:
     """Chat alone and beside a batch; the batch is gone afterwards, whatever happens."""
     from coserve.prove.batch import Batch
@@ -168,7 +167,6 @@ def _write(out: Path, report: Mapping[str, Any], taken: Mapping[str, Taken]) -> 
 
 def _stock(given: str, model: str) -> AbstractContextManager[Server]:
     """The server without coserve, which is there or is started."""
-    from coserve.commands.up import install_engine, read_settings
     from coserve.prove.clients import Server
     from coserve.prove.stock import StockFailed, stock_engine
 

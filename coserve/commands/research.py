@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import typer
 
-CHECKOUT = Path(__file__).parents[2]
+from coserve.commands.terminal import refuse
+from service.data_folder import PACKAGES
+
 CONTEXT: dict[str, Any] = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -43,9 +44,8 @@ def coserve(context: typer.Context) -> None:
 
 def _main(module: str) -> Callable[[list[str]], int]:
     package = module.partition(".")[0]
-    if not (CHECKOUT / package).is_dir():
-        typer.echo("This is not part of the installed package: run it in a checkout.", err=True)
-        raise typer.Exit(1)
-    sys.path.insert(0, str(CHECKOUT))
+    if not (PACKAGES / package).is_dir():
+        refuse("This is not part of the installed package: run it in a checkout.")
+    sys.path.insert(0, str(PACKAGES))
     main: Callable[[list[str]], int] = importlib.import_module(module).main
     return main

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coserve.commands.logs import complete_part
+from coserve.commands.settings import read_settings
 from coserve.commands.status import running
-from coserve.commands.up import read_settings
+from coserve.commands.terminal import refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,14 +30,12 @@ def stop(limit_s: Limit = 60.0) -> None:
     settings = read_settings()
     owner = running(settings)
     if owner.pid is None:
-        typer.echo("The supervisor is only starting: try again.", err=True)
-        raise typer.Exit(1)
+        refuse("The supervisor is only starting: try again.")
     os.kill(owner.pid, signal.SIGTERM)
     limit = time.monotonic() + limit_s
     while find_owner(settings.home_path) is not None:
         if time.monotonic() > limit:
-            typer.echo(f"Process {owner.pid} has not ended after {limit_s:.0f} s.", err=True)
-            raise typer.Exit(1)
+            refuse(f"Process {owner.pid} has not ended after {limit_s:.0f} s.")
         time.sleep(POLL_S)
     typer.echo("Everything has stopped.")
 
@@ -52,8 +51,7 @@ def restart(
     running(settings)
     before = _find(settings.home_path, part)
     if before["pid"] is None or before["state"] != "ready":
-        typer.echo(f"{part} is {before['state']}, so it comes back by itself.", err=True)
-        raise typer.Exit(1)
+        refuse(f"{part} is {before['state']}, so it comes back by itself.")
     with suppress(ProcessLookupError):
         os.kill(before["pid"], signal.SIGTERM)
     limit = time.monotonic() + limit_s
@@ -64,18 +62,14 @@ def restart(
             return
         if time.monotonic() > limit:
             late = f"{part} is {now['state']} after {limit_s:.0f} s. Log: {now['log']}"
-            typer.echo(late, err=True)
-            raise typer.Exit(1)
+            refuse(late)
         time.sleep(POLL_S)
 
 
 def _find(home: Path, name: str) -> dict[str, Any]:
     from coserve.local.snapshot import parts_of
 
-    parts = parts_of(home)
-    for part in parts:
-        if part["name"] == name:
-            return part
-    names = ", ".join(part["name"] for part in parts) or "none"
-    typer.echo(f"There is no part {name!r} here; there are {names}.", err=True)
-    raise typer.Exit(1)
+    parts = {part["name"]: part for part in parts_of(home)}
+    if name not in parts:
+        refuse(f"There is no part {name!r} here; there are {', '.join(parts) or 'none'}.")
+    return parts[name]

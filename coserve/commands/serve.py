@@ -5,20 +5,15 @@ Every part reads its addresses from the environment; nothing is embedded, nothin
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from coserve.commands.up import read_settings
-
-if TYPE_CHECKING:
-    from batch.settings import BatchSettings
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import refuse
 
 
 class ServedPart(StrEnum):
@@ -44,33 +39,10 @@ def _part(name: str) -> ServedPart:
         raise typer.BadParameter(f"there is no part {name!r}; the parts are {_NAMES}.") from None
 
 
-_CHECK_LIMIT_S = 10.0
-
-
 def _become(argv: tuple[str, ...], env: dict[str, str] | None = None) -> NoReturn:
     """Replace this process, so that a container's signals reach the part itself."""
     sys.stdout.flush()
     os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
-
-
-def beat_is_main_process(proc: Path = Path("/proc")) -> bool:
-    """Whether the first process of this container is beat (a container runs one part)."""
-    try:
-        said = (proc / "1" / "cmdline").read_text(errors="replace")
-    except OSError:
-        return False
-    # Celery calls itself `[celery beat] …` once it runs.
-    return {"celery", "beat"} <= set(re.split(r"[\0 \[\]]+", said))
-
-
-def _worker_is_well(settings: BatchSettings) -> bool:
-    from batch.worker.app import make_app
-    from coserve.commands import worker_check
-
-    name = worker_check.worker_name(1)
-    if name is None or not worker_check.pool_runs(1):
-        return False
-    return worker_check.answers(make_app(settings), name)
 
 
 def serve(
@@ -83,20 +55,22 @@ def serve(
     settings = read_settings()
     batch = BatchSettings()
     if part is ServedPart.MIGRATE:
-        from coserve.local.stack import MigrationFailed, migrate
+        from coserve.local.database import MigrationFailed, migrate
 
         try:
             migrate(batch.database_url)
         except MigrationFailed as error:
-            typer.echo(f"DATABASE_URL: {error}", err=True)
-            raise typer.Exit(1) from None
+            refuse(f"DATABASE_URL: {error}")
     elif part is ServedPart.GATEWAY:
         _become((sys.executable, "-m", "gateway"))
     elif part is ServedPart.WORKER_CHECK:
-        raise typer.Exit(0 if _worker_is_well(batch) else 1)
+        from coserve.commands.health import worker_is_well
+
+        raise typer.Exit(0 if worker_is_well(batch) else 1)
     elif part is ServedPart.BEAT_CHECK:
-        healthy = beat_is_main_process() and not asyncio.run(batch.broker.fault(_CHECK_LIMIT_S))
-        raise typer.Exit(0 if healthy else 1)
+        from coserve.commands.health import beat_is_well
+
+        raise typer.Exit(0 if beat_is_well(batch) else 1)
     else:
         # Beat keeps its schedule in the working directory: one that is ours to write to.
         settings.home_path.mkdir(parents=True, exist_ok=True)

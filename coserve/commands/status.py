@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.table import show_table
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, show_table
 from gateway.dashboard.wording import share
 from service.data_folder import PACKAGES
 
@@ -42,13 +42,12 @@ def running(settings: LocalSettings) -> Owner:
 
 def current_state() -> dict[str, Any]:
     """What runs now; ends the command with status 3 where nothing does."""
-    from coserve.local import postgres
+    from coserve.local.database import find_url
     from coserve.local.snapshot import what_runs
 
     settings = read_settings()
     owner = running(settings)
-    database_url = settings.database_url or postgres.running_url(settings.home_path)
-    return what_runs(owner, settings.home_path, database_url)
+    return what_runs(owner, settings.home_path, find_url(settings))
 
 
 def status(json: AsJson = False) -> None:

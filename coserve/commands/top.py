@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
+from coserve.commands.listing import AsJson
 from coserve.commands.status import COLOURS, current_state, figures, verdict
+from coserve.commands.terminal import print_json
 
 if TYPE_CHECKING:
     from rich.console import Group

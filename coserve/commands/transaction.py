@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
-from coserve.commands.up import read_settings
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import refuse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,15 +17,11 @@ Result = TypeVar("Result")
 
 def database_url() -> str:
     """DATABASE_URL, else the embedded server of the stack that runs on this state directory."""
-    from coserve.local import postgres
+    from coserve.local.database import find_url
 
-    settings = read_settings()
-    if settings.database_url:
-        return settings.database_url
-    found = postgres.running_url(settings.home_path)
+    found = find_url(read_settings())
     if found is None:
-        typer.echo("No database: start coserve first, or set DATABASE_URL.", err=True)
-        raise typer.Exit(1)
+        refuse("No database: start coserve first, or set DATABASE_URL.")
     return found
 
 
@@ -34,20 +29,16 @@ def in_transaction(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     """Run `work` in one transaction; ends the command with a sentence where that fails."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    from store.bounded_connection import ANSWER_LIMIT_S
-    from store.session import Database
+    from coserve.local.database import brief_database
+
+    url = database_url()
 
     async def run() -> Result:
-        database = Database(database_url(), pool_size=1, limit_s=ANSWER_LIMIT_S)
-        try:
-            async with database.unit_of_work() as session:
-                return await work(session)
-        finally:
-            await database.dispose()
+        async with brief_database(url) as database, database.unit_of_work() as session:
+            return await work(session)
 
     try:
         return asyncio.run(run())
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        typer.echo(f"The database refused: {reason}", err=True)
-        raise typer.Exit(1) from None
+        refuse(f"The database refused: {reason}")

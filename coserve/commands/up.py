@@ -7,20 +7,20 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from coserve.commands.engine_install import install_engine
+from coserve.commands.settings import profiles_folder, read_settings
+from coserve.commands.terminal import EXIT_WRONG_SETTING, refuse
 from service.data_folder import installs_to
 
 if TYPE_CHECKING:
     from coserve.local.lock import HomeLock
-    from coserve.local.stack import EngineInstall
+    from coserve.local.plans import EngineInstall
     from coserve.settings import LocalSettings
-
-EXIT_WRONG_SETTING = 2
 
 
 def say(line: str) -> None:
@@ -29,66 +29,6 @@ def say(line: str) -> None:
         print(line, flush=True)  # noqa: T201 - this is what the command shows
     except OSError:
         return
-
-
-def _refuse(lines: list[str], status: int = EXIT_WRONG_SETTING) -> NoReturn:
-    for line in lines:
-        typer.echo(line, err=True)
-    raise typer.Exit(status)
-
-
-def read_settings(*, all_parts: bool = False) -> LocalSettings:
-    """The settings, or the end: one line per misspelt name or wrong value.
-
-    Args:
-        all_parts: Look at what gateway and workers will read, too.
-    """
-    from pydantic_settings import SettingsError
-
-    from batch.settings import BatchSettings
-    from coserve.settings import LocalSettings, known_names, unknown_names, wrong_values
-    from coserve.setup.engine_env import why_unknown_sglang
-    from gateway.settings import GatewaySettings
-
-    unknown = unknown_names(os.environ, known_names())
-    if unknown:
-        _refuse(unknown)
-    try:
-        others = (GatewaySettings, BatchSettings) if all_parts else ()
-        wrong = wrong_values((LocalSettings, *others))
-    except SettingsError as error:
-        _refuse([str(error)])
-    if wrong:
-        _refuse(wrong)
-    if why := why_unknown_sglang(installs_to()):
-        _refuse([why])
-    return LocalSettings()
-
-
-def install_engine(settings: LocalSettings) -> EngineInstall | None:
-    """The engine's environment and the model, made if missing; None when ENGINE_URLS is given."""
-    if settings.engine_urls:
-        return None
-    from coserve.local.stack import EngineInstall
-    from coserve.setup.engine_env import has_cuda, set_up_engine
-    from coserve.setup.model import check_architecture, ensure_default_model, find_model
-    from coserve.setup.progress import SetupFailed
-    from coserve.setup.verbs import only_one
-
-    try:
-        own = find_model(settings.model, settings.home_path) if settings.model else None
-    except SetupFailed as error:
-        _refuse([str(error)])
-    if settings.device == "cuda" and not has_cuda():
-        _refuse(["COSERVE_DEVICE is cuda, but there is no NVIDIA driver here (nvidia-smi)."])
-    try:
-        with only_one(installs_to()):
-            python = set_up_engine(installs_to())
-            model_dir = own or ensure_default_model(installs_to(), settings.home_path, python)
-        check_architecture(model_dir, python)
-    except SetupFailed as error:
-        _refuse([str(error)])
-    return EngineInstall(python=python, model_dir=model_dir, cuda=has_cuda())
 
 
 def _end_set_up(number: int, frame: FrameType | None) -> NoReturn:
@@ -107,17 +47,20 @@ def up(
     settings = read_settings(all_parts=True)
     unsupported = why_unsupported()
     if unsupported:
-        _refuse([unsupported])
+        refuse(unsupported, status=EXIT_WRONG_SETTING)
     try:
         settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = HomeLock(settings.home_path, settings.root_url)
     except AlreadyRunningError as error:
-        _refuse([str(error)], 1)
+        refuse(error)
     except OSError as error:
-        _refuse([f"COSERVE_HOME: {settings.home_path} cannot be used: {error.strerror}."])
+        refuse(
+            f"COSERVE_HOME: {settings.home_path} cannot be used: {error.strerror}.",
+            status=EXIT_WRONG_SETTING,
+        )
     unusable = why_port_unusable(settings.host, settings.port)
     if unusable:
-        _refuse([unusable])
+        refuse(unusable, status=EXIT_WRONG_SETTING)
     # What is downloaded or converted meanwhile runs as our child: end it when we are ended.
     signal.signal(signal.SIGTERM, _end_set_up)
     started_at = time.monotonic()
@@ -135,11 +78,9 @@ def _run(
 ) -> None:
     import asyncio
 
-    from coserve.local.lock import LeftoversError
-    from coserve.local.part import RefusedError, StartFailedError
-    from coserve.local.postgres import PostgresError
+    from coserve.local.errors import LocalError
+    from coserve.local.part import RefusedError
     from coserve.local.stack import Stack
-    from coserve.local.valkey import ValkeyError
 
     stack = Stack(settings, lock, engine, say=say)
 
@@ -151,7 +92,7 @@ def _run(
     status = 0
     try:
         asyncio.run(stack.run(ready))
-    except* (StartFailedError, PostgresError, ValkeyError, LeftoversError) as group:
+    except* LocalError as group:
         status = EXIT_WRONG_SETTING if group.subgroup(RefusedError) else 1
         for line in sorted(set(leaf_messages(group))):
             typer.echo(line, err=True)
@@ -171,10 +112,9 @@ def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
 
 
 def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list[str]:
-    """What a new model's engine does next, which would else be a busy core without a reason."""
-    profiles = Path(environ.get("COSERVE_PROFILE_DIR") or settings.home_path / "profiles")
+    """Why a core is busy after the first start: the engine of a new model measures itself."""
     measures = not settings.engine_urls and environ.get("COSERVE_POLICY") != "off"
-    if not measures or any(profiles.glob("*.json")):
+    if not measures or any(profiles_folder(settings, environ).glob("*.json")):
         return []
     return [
         "The engine serves, and measures once how long its steps take: some minutes of one core",
@@ -184,7 +124,7 @@ def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list
 
 
 def shown_key(settings: LocalSettings, key: str, *, terminal: bool) -> str:
-    """The admin key for who sits there; where it is for a log, which others read and keep."""
+    """The admin key at a terminal; its file's path in a log, which others read and keep."""
     return key if terminal else f"in {settings.home_path / 'admin-key'}"
 
 

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from coserve.commands.listing import AsJson, print_json
-from coserve.commands.transaction import database_url, in_transaction
-from coserve.commands.up import read_settings
+from coserve.commands.listing import AsJson
+from coserve.commands.settings import read_settings
+from coserve.commands.terminal import print_json, refuse
+from coserve.commands.transaction import in_transaction
 from service.data_folder import installs_to
 
 
@@ -21,11 +22,10 @@ def upgrade(
     To upgrade is to start the new version: docs/deploy/upgrade.md.
     """
     if not check:
-        typer.echo(
+        refuse(
             "Starting the new version upgrades. This verb only looks: coserve upgrade --check",
-            err=True,
+            status=2,
         )
-        raise typer.Exit(2)
     plan = _plan()
     if json:
         print_json(plan)
@@ -39,13 +39,13 @@ def upgrade(
 def _plan() -> dict[str, Any]:
     from importlib.metadata import version
 
-    from coserve.setup.engine_env import engine_python, has_cuda, recipe
+    from coserve.local.database import migrations
+    from coserve.setup.engine_env import is_current
     from store.repositories import overview
     from store.schema import NEEDED, WrongDatabase, is_newer, reached, stored_schema
     from store.states import LIVE_STATUSES
 
     settings = read_settings()
-    database_url()  # ends the command where there is none
     found = in_transaction(stored_schema)
     refused = "The database has no tables of coserve." if found is None else None
     newer = False
@@ -54,39 +54,27 @@ def _plan() -> dict[str, Any]:
         if found is not None:
             newer = is_newer(found)
             at = reached(found)
-            pending = [one for one in _migrations() if one["schema"] > at]
+            pending = [
+                {"schema": schema, "title": title}
+                for schema, title in migrations().items()
+                if schema > at
+            ]
     except WrongDatabase as error:
         refused = str(error)
     live = 0
     if not refused:
         by_status = in_transaction(overview.num_by_status)
         live = sum(by_status[status] for status in LIVE_STATUSES)
-    stamp = engine_python(installs_to()).parents[1] / "coserve-stamp"
-    wanted = recipe(installs_to(), cpu=not has_cuda())
-    installs = not settings.engine_urls and (not stamp.exists() or stamp.read_text() != wanted)
     return {
         "version": version("coserve"),
         "schema": found,
         "needed_schema": NEEDED,
         "migrations": pending,
         "live_batches": live,
-        "installs_engine": installs,
+        "installs_engine": not settings.engine_urls and not is_current(installs_to()),
         "refused": refused,
         "newer_database": newer,
     }
-
-
-def _migrations() -> list[dict[str, str]]:
-    """Number and title of every migration of this version, oldest first."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    from coserve.local.stack import PACKAGE_ROOT
-
-    config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
-    scripts = ScriptDirectory.from_config(config).walk_revisions()
-    found = [{"schema": one.revision, "title": (one.doc or "").splitlines()[0]} for one in scripts]
-    return sorted(found, key=lambda one: one["schema"])
 
 
 def _words(plan: dict[str, Any]) -> list[str]:

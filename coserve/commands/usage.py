@@ -10,6 +10,7 @@ import typer
 
 from coserve.commands.host import OrgOption, act
 from coserve.commands.listing import AsJson, Filters, Limit, show_list, text
+from coserve.commands.terminal import refuse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -44,8 +45,7 @@ def usage(
     words = [word.strip() for word in by.split(",") if word.strip()]
     unknown = [word for word in words if word not in HEADINGS]
     if unknown:
-        typer.echo(f"Cannot group by {unknown[0]!r}: {', '.join(HEADINGS)}.", err=True)
-        raise typer.Exit(2)
+        refuse(f"Cannot group by {unknown[0]!r}: {', '.join(HEADINGS)}.", status=2)
     until = SystemClock().now().date() + timedelta(days=1)
 
     async def work(session: AsyncSession) -> tuple[list[UsageLine], dict[str, str]]:

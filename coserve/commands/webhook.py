@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from coserve.commands.batch_terminal import ApiKey, BaseUrl, Refusals, make_client
 from coserve.commands.listing import (
     AsJson,
     Columns,
     Filters,
     Limit,
     instant,
-    print_json,
     show_list,
     text,
 )
+from coserve.commands.service import ApiKey, BaseUrl, connected
+from coserve.commands.terminal import print_json
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def list_(
     api_key: ApiKey = None,
 ) -> None:
     """List webhook endpoints, newest first."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         show_list(_COLUMNS, client.webhooks(), json=json, limit=limit, filters=filters)
 
 
@@ -59,7 +59,7 @@ def create(
     api_key: ApiKey = None,
 ) -> None:
     """Register an endpoint. Its signing secret is printed once."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         kinds = event or client.webhook_events()
         made = client.webhook("", {"name": name, "url": url, "event_types": kinds})
     _print(made, json=json)
@@ -80,7 +80,7 @@ def edit(
     changes = {key: value for key, value in told.items() if value is not None}
     if not changes:
         raise typer.BadParameter("Give --name, --url or --event.")
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         _print(client.webhook(endpoint_id, changes), json=json)
 
 
@@ -96,14 +96,14 @@ def rotate(
 ) -> None:
     """Give an endpoint a new signing secret, printed once."""
     body = {"keep_old_secret_active_for_24_hours": keep_old}
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         _print(client.webhook(f"{endpoint_id}/rotate_secret", body), json=json)
 
 
 @app.command()
 def disable(endpoint_id: EndpointId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Send an endpoint nothing until it is enabled again."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         client.webhook(endpoint_id, {"coserve": {"disabled": True}})
     typer.echo(f"{endpoint_id} is disabled.")
 
@@ -111,7 +111,7 @@ def disable(endpoint_id: EndpointId, base_url: BaseUrl = None, api_key: ApiKey =
 @app.command()
 def enable(endpoint_id: EndpointId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Send an endpoint its events again."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         client.webhook(endpoint_id, {"coserve": {"disabled": False}})
     typer.echo(f"{endpoint_id} is enabled.")
 
@@ -124,7 +124,7 @@ def send_sample(
     api_key: ApiKey = None,
 ) -> None:
     """Send a sample event now and print the receiver's answer."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         tried = client.webhook(f"{endpoint_id}/test", {"event_type": event})
     typer.echo(f"{endpoint_id} answered with {tried['status_code']}.")
 
@@ -132,7 +132,7 @@ def send_sample(
 @app.command()
 def delete(endpoint_id: EndpointId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Delete an endpoint and what waits for it."""
-    with make_client(base_url, api_key) as client, Refusals():
+    with connected(base_url, api_key) as client:
         client.delete_webhook(endpoint_id)
     typer.echo(f"{endpoint_id} is deleted.")
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+from service.data_folder import PACKAGES
+
 _START_SHIM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from coserve.local.shim import main; main()"
 )
@@ -68,4 +69,4 @@ class Command:
             "gid": self.account.gid if self.account else None,
         }
         # -I -S: neither the environment nor installed packages can change or slow the shim.
-        return [sys.executable, "-I", "-S", "-c", _START_SHIM, str(PACKAGE_ROOT), json.dumps(spec)]
+        return [sys.executable, "-I", "-S", "-c", _START_SHIM, str(PACKAGES), json.dumps(spec)]

@@ -16,8 +16,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from coserve.local.errors import LocalError
 
-class AlreadyRunningError(RuntimeError):
+
+class AlreadyRunningError(LocalError):
     """Another supervisor holds the state directory."""
 
     def __init__(self, pid: int | None, url: str | None) -> None:
@@ -31,7 +33,7 @@ class AlreadyRunningError(RuntimeError):
         self.url = url
 
 
-class LeftoversError(RuntimeError):
+class LeftoversError(LocalError):
     """Processes of the last run do not end."""
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from coserve.local.command import Command
+from coserve.local.errors import LocalError
 from coserve.local.restart import Backoff, RestartPolicy
 
 # --- Start one supervised process.
@@ -109,7 +110,7 @@ class PartPlan:
     refusal: Callable[[int], str] = field(default=lambda code: "")
 
 
-class StartFailedError(RuntimeError):
+class StartFailedError(LocalError):
     """A part did not become ready."""
 
 

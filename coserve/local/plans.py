@@ -62,6 +62,15 @@ class Addresses:
         }
 
 
+@dataclass(frozen=True)
+class EngineInstall:
+    """An engine that can be started here."""
+
+    python: Path
+    model_dir: Path
+    cuda: bool
+
+
 def log_path(home: Path, name: str) -> Path:
     """Where a part's output goes."""
     return home / "log" / f"{name}.log"
@@ -77,16 +86,14 @@ def valkey_plan(files: valkey.ValkeyFiles, home: Path) -> PartPlan:
     return PartPlan("Valkey", command, in_thread(lambda: valkey.is_ready(files)))
 
 
-def engine_plan(
-    settings: LocalSettings, *, python: Path, model_dir: Path, cuda: bool, port: int
-) -> PartPlan:
+def engine_plan(settings: LocalSettings, engine: EngineInstall, port: int) -> PartPlan:
     """The engine on this machine."""
     argv, env = engine_command(
         EngineSettings(
-            python=python,
-            model_dir=model_dir,
+            python=engine.python,
+            model_dir=engine.model_dir,
             port=port,
-            device=Device.CUDA if cuda else Device.CPU,
+            device=Device.CUDA if engine.cuda else Device.CPU,
             extra_args=tuple(shlex.split(settings.engine_args)),
         ),
         {**os.environ, "COSERVE_HOME": str(settings.home_path)},

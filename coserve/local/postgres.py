@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 
 from coserve.local.command import Account, Command
+from coserve.local.errors import LocalError
 
 # --- Where a server's files lie, so that the user it runs as can reach them.
 #
@@ -110,7 +111,7 @@ _SOCKET_NOTE = "postgres-socket"
 _NOT_DURABLE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
-class PostgresError(RuntimeError):
+class PostgresError(LocalError):
     """Postgres cannot be prepared or does not answer."""
 
 

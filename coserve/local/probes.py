@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from coserve.local.ports import free_port
@@ -49,6 +50,16 @@ def answers_200(url: str) -> Probe:
         return reply is not None and reply.status == 200
 
     return probe
+
+
+def statusz(root_url: str | None) -> dict[str, Any]:
+    """What `/statusz` of a gateway says; empty where it does not answer, or there is none."""
+    reply = http_get(f"{root_url}/statusz") if root_url else None
+    try:
+        said = json.loads(reply.body) if reply else {}
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def missing_parts(reply: Reply | None) -> str:

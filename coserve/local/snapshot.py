@@ -20,17 +20,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import unix_s
 from batch.extension import extend
+from coserve.local.database import brief_database
 from coserve.local.lock import Owner
-from coserve.local.probes import http_get
+from coserve.local.probes import statusz
 from coserve.local.supervisor import STATE_FILE
 from gateway.history.reading import CHART_SPANS, NOW_S, History, Moment, read
 from gateway.verdict.judge import MIN_JUDGED
-from store.bounded_connection import ANSWER_LIMIT_S
 from store.models import DEFAULT_ORGANIZATION_ID
 from store.repositories import file as files
 from store.repositories import overview, progress
 from store.schema import stored_schema
-from store.session import Database
 
 MAX_BATCHES: Final = 12
 SERIES: Final = ("engine", "ttft:online", "tbt:online")
@@ -40,7 +39,7 @@ SPAN: Final = CHART_SPANS["15m"]
 def what_runs(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
     """Everything of one moment, in the shape of `coserve status --json` (docs/cli.md)."""
     root = owner.url
-    said = _statusz(root)
+    said = statusz(root)
     models = said.get("models") or []
     behind = said.get("parts") or {}
     seen: dict[str, Any] = {
@@ -92,19 +91,9 @@ def parts_of(home: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _statusz(root: str | None) -> dict[str, Any]:
-    reply = http_get(f"{root}/statusz") if root else None
-    try:
-        said: dict[str, Any] = json.loads(reply.body) if reply else {}
-    except ValueError:
-        return {}
-    return said
-
-
 async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
-    database = Database(url, pool_size=1, limit_s=ANSWER_LIMIT_S)
     try:
-        async with database.snapshot() as session:
+        async with brief_database(url) as database, database.snapshot() as session:
             history = await read(session, SPAN, SERIES)
             return {
                 "schema": await stored_schema(session),
@@ -113,8 +102,6 @@ async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
             }
     except (SQLAlchemyError, OSError):
         return {}
-    finally:
-        await database.dispose()
 
 
 def figures_of(history: History) -> dict[str, Any]:

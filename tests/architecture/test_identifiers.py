@@ -57,7 +57,7 @@ WINDOWS_ELSEWHERE: Final = {
     "batch/run/dispatch.py": "the rows of a dispatcher",
     "batch/run/engine_watch.py": "the rows of a dispatcher",
     "batch/run/window.py": "the rows of a dispatcher",
-    "coserve/commands/batch.py": "an option, which is a completion window",
+    "coserve/commands/batch/submit.py": "an option, which is a completion window",
     "gateway/dashboard/pages.py": "a parameter of an address, which is a span",
     "gateway/http/content_coding.py": "zlib's window",
     "store/models/dispatcher.py": "the rows of a dispatcher",

@@ -58,7 +58,6 @@ def test_nobody_splits_what_the_service_said_at_other_ends_than_newlines() -> No
     assert readers == {
         "coserve/commands/logs.py",  # lines of a log, for people
         "coserve/commands/transaction.py",  # the first line of an error of the database
-        "coserve/commands/upgrade.py",  # a docstring of ours
         "gateway/dashboard/submission.py",  # KEY=VALUE lines of a form
     }
 

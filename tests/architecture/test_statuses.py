@@ -20,9 +20,9 @@ _COUNTS: Final = "names of a batch's request counts"
 _PEOPLE: Final = "groups and words that people see"
 ELSEWHERE: Final = {
     "batch/background.py": _RESPONSE,
-    "coserve/commands/batch_progress.py": _COUNTS,
-    "coserve/commands/batch_reading.py": _COUNTS,
-    "coserve/commands/batch_terminal.py": _COUNTS,
+    "coserve/commands/batch/reading.py": _COUNTS,
+    "coserve/commands/batch/wait.py": _COUNTS,
+    "coserve/commands/batch/words.py": _COUNTS,
     "coserve/commands/top.py": _COUNTS,
     "coserve/local/snapshot.py": _COUNTS,
     "coserve/prove/findings.py": "counts of chats",

@@ -23,7 +23,7 @@ from typing import Final
 
 import pyte
 
-from coserve.commands.batch_client import BatchClient
+from coserve.commands.service_client import ServiceClient
 from tests.picture import rows
 from tests.recording.film import Frame, Line, distinct, lines_of, svg
 
@@ -127,7 +127,7 @@ def film_of(url: str, key: str, model: str) -> str:
         "COSERVE_BASE_URL": f"{url}/v1",
         "COSERVE_API_KEY": key,
     }
-    with tempfile.TemporaryDirectory() as name, BatchClient(f"{url}/v1", key) as client:
+    with tempfile.TemporaryDirectory() as name, ServiceClient(f"{url}/v1", key) as client:
         folder = Path(name)
         (folder / "books.jsonl").write_bytes(rows(model))
         frames = record(folder, env)

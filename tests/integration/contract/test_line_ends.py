@@ -8,7 +8,7 @@ import httpx
 import orjson
 import pytest
 
-from coserve.commands.batch_client import BatchClient
+from coserve.commands.service_client import ServiceClient
 from tests.integration.contract.conftest import CHAT, MODEL, Live, line
 
 SAID = "a\u2028b\u2029c\u0085d"
@@ -61,9 +61,9 @@ def test_the_command_line_reads_them_raw(live: Live) -> None:
     chunk = {"choices": [{"delta": {"content": SAID}, "finish_reason": None}]}
     raw = b"data: " + orjson.dumps(chunk) + b"\n\ndata: [DONE]\n\n"
     transport = httpx.MockTransport(lambda _: httpx.Response(200, content=raw))
-    with BatchClient("http://service/v1", "key", transport=transport) as client:
+    with ServiceClient("http://service/v1", "key", transport=transport) as client:
         assert [*client.chat({})] == [chunk]
-    with BatchClient(f"{live.gateway.url}/v1", live.gateway.key) as client:
+    with ServiceClient(f"{live.gateway.url}/v1", live.gateway.key) as client:
         chunks = [*client.chat(live.chat(PROMPT, stream=True))]
     said = [c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]]
     assert "".join(said) == SAID

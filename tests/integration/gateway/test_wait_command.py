@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
-from coserve.commands.batch import app
+from coserve.commands.batch.group import app
 from engine_adapter.client.base import CHAT_PATH
 from store.session import Database
 from tests.integration.gateway.conftest import MODEL, Online

@@ -115,7 +115,7 @@ def test_the_page_has_the_table_of_the_code() -> None:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_setting_is_declared_in_one_place(name: str) -> None:
     """Prose may name it. The commands that start an engine look at two of them by themselves."""
-    commands = {"coserve/commands/profile.py", "coserve/commands/up.py"}
+    commands = {f"coserve/commands/{one}.py" for one in ("profile", "settings", "up")}
     table, renamed = "engine_adapter/runtime_settings.py", "service/renamed_settings.py"
     found = {
         str(path.relative_to(ROOT))

@@ -15,7 +15,7 @@ from batch.intake.upload import Upload, record
 from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from coserve.commands.batch import app
+from coserve.commands.batch.group import app
 from coserve.commands.file import app as file_app
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import arrival as arrivals

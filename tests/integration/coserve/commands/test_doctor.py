@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner
 
+from coserve.checkup.service import engines_in_use
 from coserve.cli import app
-from coserve.local.checkup import engines_in_use
 from store.repositories import engine as engines
 from store.schema import FIRST, LAST_BEFORE, LAST_COMMIT_BEFORE, NEEDED
 from store.session import Database

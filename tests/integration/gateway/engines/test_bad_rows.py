@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from coserve.local.checkup import engines_in_use
+from coserve.checkup.service import engines_in_use
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.engine_address import why_unusable
 from gateway.engines.registry import EngineRegistry

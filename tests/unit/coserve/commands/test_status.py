@@ -12,9 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from coserve import cli
+from coserve.checkup.service import issues
 from coserve.commands import status as command
 from coserve.commands.top import drawn
-from coserve.local.checkup import _issues
 from gateway.verdict.facts import LOOK_BACKS, Engine, Facts, Kept, LookBack
 from gateway.verdict.judge import judge
 
@@ -74,7 +74,7 @@ def test_top_and_doctor_say_the_same() -> None:
     shown = console.export_text()
     verdict = judge(LATE)
     assert verdict.chat.says in shown
-    (found,) = _issues(verdict.unnamed())
+    (found,) = issues(verdict.unnamed())
     assert (found.state, found.found) == ("bad", verdict.issues[0].what)
     assert verdict.issues[0].what in shown
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from coserve.setup.verbs import first_start_lines
+from coserve.setup.__main__ import VERBS
+from coserve.setup.verbs import FROM_DEBIAN, IN_THE_CHECKOUT, first_start_lines
 
 PACKAGE = Path(__file__).parents[4] / "coserve"
 
@@ -88,3 +89,7 @@ def test_later_starts_are_quiet(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv-engine").mkdir()
     assert first_start_lines(tmp_path, {}) == []
+
+
+def test_each_verb_does_something() -> None:
+    assert sorted(VERBS) == sorted([*FROM_DEBIAN, *IN_THE_CHECKOUT])

@@ -1,0 +1,1 @@
+"""A state directory as one file, made while everything runs, and put back."""

@@ -1,0 +1,1 @@
+"""`coserve batch`: a file per thing that is done to batches."""
