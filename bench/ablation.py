@@ -15,9 +15,8 @@ ends before its window begins anew.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,6 +25,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bench.paths import DATA, RESULTS, WORKLOADS
+from bench.report import option_parser, write_cells
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import RULES, PolicySettings
 from engine_adapter.scheduling.profile import load_profile
@@ -45,9 +46,8 @@ from lab.workload.summary import SystemRun, gaps_s, tpots_s, ttfts_s
 from lab.workload.traces import TraceRequest, read_trace
 from service.percentiles import percentile
 
-RESULTS = Path(__file__).parent / "results"
-WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "online"
-CPU_PROFILE = Path(__file__).parent / "data" / "cpu-smollm2-135m.json"
+ONLINE = WORKLOADS / "online"
+CPU_PROFILE = DATA / "cpu-smollm2-135m.json"
 DEVICES = ("h200-llama-3.1-8b", "h100-llama-3.1-8b", "a100-llama-3.1-8b", "cpu-smollm2-135m")
 TRACES = {
     "azure-conv": "azure2023_conv_0_40min.csv",
@@ -274,18 +274,18 @@ def averages(cells: list[dict[str, Any]], name: str) -> dict[str, float]:
     return {"offline": mean(share), **{key: mean(row[key] for row in rows) for key in keys}}
 
 
-def main() -> None:
+def main() -> int:
     """Run all cells, two at a time, and write them down."""
-    asked = argparse.ArgumentParser(prog="bench.ablation", description=__doc__.split("\n")[0])
-    asked.add_argument("--policies", action="store_true", help="compare policies, not rules")
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--devices", default=",".join(DEVICES))
-    asked.add_argument("--loads", default="")
-    asked.add_argument("--seeds", default=",".join(map(str, SEEDS)))
-    asked.add_argument("--only", default="", help="of the systems, comma separated")
-    asked.add_argument("--processes", type=int, default=2)
-    asked.add_argument("--out", type=Path)
-    args = asked.parse_args()
+    parser = option_parser(__doc__)
+    parser.add_argument("--policies", action="store_true", help="compare policies, not rules")
+    parser.add_argument("--workloads", type=Path, default=ONLINE)
+    parser.add_argument("--devices", default=",".join(DEVICES))
+    parser.add_argument("--loads", default="")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--only", default="", help="of the systems, comma separated")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
     systems = policy_systems() if args.policies else rule_systems()
     if args.only:
         wanted = {"non_preemptive", *args.only.split(",")}
@@ -302,7 +302,7 @@ def main() -> None:
         num = len(cases)
         cells = list(pool.map(run_case, cases, [systems] * num, [args.workloads] * num))
     out = args.out or RESULTS / ("policies.json" if args.policies else "ablation.json")
-    out.write_text(json.dumps(cells, indent=1) + "\n")
+    write_cells(out, cells)
     for device in dict.fromkeys(case.device for case in cases):
         for load in dict.fromkeys(case.load for case in cases):
             some = [cell for cell in cells if cell["case"][:2] == [device, load]]
@@ -312,6 +312,7 @@ def main() -> None:
     print("\nall")
     for name in systems:
         show(name, averages(cells, name))
+    return 0
 
 
 def show(name: str, found: dict[str, float]) -> None:
@@ -324,4 +325,4 @@ def show(name: str, found: dict[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,17 +24,19 @@ from typing import Any
 from bench.ablation import (
     DEVICES,
     FOR_RULES,
+    ONLINE,
     TRACES,
     WITH_PACE,
-    WORKLOADS,
     Case,
     averages,
     run_case,
     show,
 )
+from bench.paths import RESULTS
+from bench.report import option_parser, write_cells
 from engine_adapter.scheduling.policies.settings import PolicySettings
 
-RESULTS = Path(__file__).parent / "results" / "against_stock.json"
+OUT = RESULTS / "against_stock.json"
 LOADS = (*TRACES, "gamma", "on-off")
 CHOICE_SEED = 201
 SEEDS = (101, 102, 103)
@@ -120,7 +122,7 @@ def run_all(cells: list[Cell], args: argparse.Namespace) -> None:
                 cells.append(done.result())
                 print(running.pop(done), flush=True)
             cells.sort(key=lambda cell: cell["case"])
-            args.out.write_text(json.dumps(cells, indent=1) + "\n")
+            write_cells(args.out, cells)
 
 
 def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
@@ -228,14 +230,14 @@ def show_means(cells: list[Cell], choices: list[Cell], devices: Sequence[str]) -
 
 def main() -> int:
     """Run, then print every device's means and the table."""
-    asked = argparse.ArgumentParser(prog="bench.against_stock", description=__doc__.split("\n")[0])
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--devices", default=",".join(DEVICES))
-    asked.add_argument("--loads", default=",".join(LOADS))
-    asked.add_argument("--processes", type=int, default=2)
-    asked.add_argument("--seconds", type=float, default=float("inf"))
-    asked.add_argument("--out", type=Path, default=RESULTS)
-    args = asked.parse_args()
+    parser = option_parser(__doc__)
+    parser.add_argument("--workloads", type=Path, default=ONLINE)
+    parser.add_argument("--devices", default=",".join(DEVICES))
+    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
     run_all(cells, args)
     choices = [cell for cell in cells if cell["case"][2] == CHOICE_SEED]

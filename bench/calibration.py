@@ -13,7 +13,6 @@ tokens at P99 are then told once more.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 from bench.coserve_bench.options import EMULATED
 from bench.coserve_bench.systems import SHARES
-from bench.report import report
+from bench.report import at_least, option_parser, report
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import DEFAULT_LEVEL, Level, PolicySettings
@@ -191,16 +190,14 @@ def _pair(engine: float, ours: float) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> int:
     """Compare, print, write `bench/results/calibration.json`, or `calibration_cpu.json`."""
-    parser = argparse.ArgumentParser(prog="bench.calibration", description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
     parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
     parser.add_argument(
         "--results-at-once", action="store_true", help="no overlap loop, as in an engine on a CPU"
     )
     parser.add_argument("--profile", type=Path, help="of a CPU engine; what its steps take")
-    parser.add_argument(
-        "--longer-prompts", type=float, metavar="TIMES", help="once more with these"
-    )
+    parser.add_argument("--longer-prompts", type=float, metavar="TIMES", help="once more so")
     parser.add_argument("--overhead-ms", type=float, default=0.0, help="between two of its steps")
     args = parser.parse_args(argv)
     results = json.loads(args.results.read_text())
@@ -247,8 +244,8 @@ def main(argv: list[str] | None = None) -> int:
     measured["figures_inside"] = inside(all_figures.values())
     measured["figures_compared"] = compared = sum(map(len, all_figures.values()))
     name = "calibration_cpu" if args.profile else "calibration"
-    report(name, measured, {"figures_inside": (float(compared), True)})
-    return 0
+    report(name, measured, {"figures_inside": at_least(float(compared))})
+    return 0  # a miss is told, and no failure
 
 
 if __name__ == "__main__":

@@ -14,18 +14,16 @@ import asyncio
 import math
 import random
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from statistics import median
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.extension import extend
-from bench.report import environment, report
+from bench.report import Target, at_least, at_most, report, scratch_folder
 from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import progress
@@ -187,10 +185,10 @@ async def measure(url: str) -> dict[str, list[list[Prediction]]]:
 
 def main() -> int:
     """Run it all; 0 if every target was met."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, postgres_url(Path(folder)) as url:
+    with scratch_folder() as folder, postgres_url(folder) as url:
         said = asyncio.run(measure(url))
-    measured: dict[str, object] = {"environment": environment()}
-    targets: dict[str, tuple[float, bool]] = {}
+    measured: dict[str, object] = {}
+    targets: dict[str, Target] = {}
     for course, runs in said.items():
         every = [one for run in runs for one in run]
         pairs = [pair for run in runs for pair in zip(run, run[MINUTE_TICKS:], strict=False)]
@@ -207,9 +205,9 @@ def main() -> int:
                 median((one.latest_s - one.earliest_s) / one.really_s for one in every), 4
             ),
         }
-        targets[f"{course}_doubled"] = (MAX_DOUBLED, False)
-        targets[f"{course}_range_held"] = (MIN_HELD, True)
-    return 0 if report("finish_range", measured, targets) else 1
+        targets[f"{course}_doubled"] = at_most(MAX_DOUBLED)
+        targets[f"{course}_range_held"] = at_least(MIN_HELD)
+    return report("finish_range", measured, targets)
 
 
 if __name__ == "__main__":

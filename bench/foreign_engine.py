@@ -11,13 +11,10 @@ them; rows that are sent raw have none.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,7 +29,7 @@ from batch.files.local import LocalFileStore
 from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
 from bench.prefix_order import add_batch
-from bench.report import report
+from bench.report import Target, at_least, at_most, at_share, option_parser, report, scratch_folder
 from bench.servers import postgres_url, valkey_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
@@ -51,10 +48,10 @@ FIXED: Final = 8
 NUM_ROWS: Final = 5000
 WARM_S: Final = 5.0
 MARGIN: Final = 1.5
-TARGETS: dict[str, tuple[float, bool]] = {
-    "ours_ttft_p99_over_alone": (1.5, False),
-    "ours_gap_p99_over_alone": (1.5, False),
-    "ours_rows_over_raw": (0.6, True),
+TARGETS: dict[str, Target] = {
+    "ours_ttft_p99_over_alone": at_most(1.5),
+    "ours_gap_p99_over_alone": at_most(1.5),
+    "ours_rows_over_raw": at_least(0.6),
 }
 
 
@@ -69,8 +66,7 @@ class Got:
 
 
 def p99(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return at_share(values, 0.99)
 
 
 def body_of(prompt: str, tokens: int) -> dict[str, Any]:
@@ -250,22 +246,19 @@ async def measure(vllm: Vllm, database_url: str, broker: str, folder: Path, seco
     return measured
 
 
-def run() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    parser = option_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with (
-            postgres_url(folder) as url,
-            valkey_url(folder) as broker,
-            running_vllm(folder / "vllm.log", "--no-enable-prefix-caching") as vllm,
-        ):
-            measured = asyncio.run(measure(vllm, url, broker, folder, options.seconds))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("foreign_engine", measured, TARGETS) else 1
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as url,
+        valkey_url(folder) as broker,
+        running_vllm(folder / "vllm.log", "--no-enable-prefix-caching") as vllm,
+    ):
+        measured = asyncio.run(measure(vllm, url, broker, folder, options.seconds))
+    return report("foreign_engine", measured, TARGETS)
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

@@ -14,8 +14,6 @@ above our line.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,8 +24,8 @@ from typing import Any
 
 from bench.ablation import (
     FOR_RULES,
+    ONLINE,
     OUTSTANDING,
-    WORKLOADS,
     Case,
     make_device,
     offline_lengths,
@@ -35,6 +33,8 @@ from bench.ablation import (
     p99s,
     steady_load,
 )
+from bench.paths import RESULTS, ROOT
+from bench.report import option_parser, write_cells
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.device import engine_for
@@ -42,8 +42,7 @@ from lab.simulator.replay import replay
 from lab.simulator.times import Noise
 from lab.workload.summary import SystemRun
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results" / "frontier.json"
+OUT = RESULTS / "frontier.json"
 PLOT = ROOT / "docs" / "images" / "frontier.svg"
 OURS, NON_PREEMPTIVE, PRIORITY = "conserve_v2", "non_preemptive", "sglang_priority"
 SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
@@ -245,13 +244,13 @@ def plot(points: list[Point]) -> str:
 
 def main() -> int:
     """Sweep, write down, draw."""
-    asked = argparse.ArgumentParser(prog="bench.frontier", description=__doc__.split("\n")[0])
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--devices", default="h200-llama-3.1-8b,h100-llama-3.1-8b")
-    asked.add_argument("--loads", default="azure-conv,burstgpt")
-    asked.add_argument("--seeds", default="101,102")
-    asked.add_argument("--processes", type=int, default=2)
-    args = asked.parse_args()
+    parser = option_parser(__doc__)
+    parser.add_argument("--workloads", type=Path, default=ONLINE)
+    parser.add_argument("--devices", default="h200-llama-3.1-8b,h100-llama-3.1-8b")
+    parser.add_argument("--loads", default="azure-conv,burstgpt")
+    parser.add_argument("--seeds", default="101,102")
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
     cases = [
         Case(device, load, int(seed), **FOR_RULES)
         for device in args.devices.split(",")
@@ -268,7 +267,7 @@ def main() -> int:
         "stock_above": {axis: [vars(p) for p in found] for axis, found in higher.items()},
         "beaten_in_all_three": [vars(p) for p in beaten(points)],
     }
-    RESULTS.write_text(json.dumps(written, indent=1) + "\n")
+    write_cells(OUT, written)
     PLOT.write_text(plot(points))
     for point in points:
         print(

@@ -17,9 +17,9 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from bench.paths import ROOT
+
 PRODUCT = (
     *("api", "service", "gateway", "batch", "store", "engine_adapter"),
     *("kernels", "coserve", "migrations"),

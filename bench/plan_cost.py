@@ -14,15 +14,14 @@ too), and 1 ms for the default policy's plan over the worst of the queues.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from bench.report import report
+from bench.paths import ENGINE_PYTHON, ROOT
+from bench.report import at_most, option_parser, report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
@@ -33,8 +32,6 @@ from engine_adapter.scheduling.snapshot import EngineLimits, Resources
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import POLICIES
 
-ROOT = Path(__file__).resolve().parents[1]
-ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
 SIZES, SIZE_STEPS = (256, 1024), 40
 TARGET_US, WORST_TARGET_US = 500.0, 1000.0
@@ -127,15 +124,15 @@ def by_size() -> int:
                 "p50": medians[-1],
             }
         print(f"{name:16}" + "".join(f"{median:24}" for median in medians), flush=True)
-    return 0 if report("plan_cost_sizes", measured, {}) else 1
+    return report("plan_cost_sizes", measured)
 
 
 def main() -> int:
     """Print the tables, keep them, and fail when the whole decision misses its target."""
-    asked = argparse.ArgumentParser(prog="bench.plan_cost", description=__doc__.split("\n")[0])
-    asked.add_argument("--sizes", action="store_true", help="256 and 1,024 running")
-    asked.add_argument("--policies", default=",".join(POLICIES))
-    args = asked.parse_args()
+    parser = option_parser(__doc__)
+    parser.add_argument("--sizes", action="store_true", help="256 and 1,024 running")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    args = parser.parse_args()
     if args.sizes:
         return by_size()
     chosen = args.policies.split(",")
@@ -164,11 +161,11 @@ def main() -> int:
         request["p50"] for name, request in measured.items() if name.startswith(DEFAULT_POLICY)
     ]:
         measured["worst_queue_p50_us"] = max(worst)
-        targets["worst_queue_p50_us"] = (WORST_TARGET_US, False)
+        targets["worst_queue_p50_us"] = at_most(WORST_TARGET_US)
     if engine:
         measured["own_decision_p50_us"] = engine["own_us"]["p50"]
-        targets["own_decision_p50_us"] = (TARGET_US, False)
-    return 0 if report("plan_cost", measured, targets) else 1
+        targets["own_decision_p50_us"] = at_most(TARGET_US)
+    return report("plan_cost", measured, targets)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,10 @@ the order's column set to zero.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
@@ -34,8 +31,9 @@ from batch.run.lease import acquire
 from batch.states import BatchStatus
 from bench.coserve_bench.engine_run import RunningEngine, running_engine
 from bench.coserve_bench.systems import find_system
-from bench.report import report
-from bench.servers import ROOT, postgres_url
+from bench.paths import ENGINE_PYTHON, MODEL_DIR
+from bench.report import at_least, option_parser, report, scratch_folder
+from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
@@ -46,8 +44,6 @@ from store.repositories import file as files
 from store.session import Database
 from tests.fakes.seams import MemoryQueue
 
-ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
-MODEL_DIR = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
 NUM_GROUPS = 64
 SHARED_TOKENS = 512
 CACHED_GROUPS = 16
@@ -254,23 +250,20 @@ async def measure(url: str, folder: Path, rows_per_group: int, repeats: int) -> 
     }
 
 
-def run() -> int:
+def main() -> int:
     """Start Postgres and the engine, measure, report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--rows-per-group", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with (
-            postgres_url(folder) as url,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            measured = runner.run(measure(url, folder, options.rows_per_group, options.repeats))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("prefix_order", measured, {"speedup": (TARGET_SPEEDUP, True)}) else 1
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as url,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        measured = runner.run(measure(url, folder, options.rows_per_group, options.repeats))
+    return report("prefix_order", measured, {"speedup": at_least(TARGET_SPEEDUP)})
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

@@ -11,23 +11,19 @@ only one dispatcher takes rows.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from bench.batch_dispatch import postgres_cpu_s
-from bench.report import report
+from bench.report import option_parser, report, scratch_folder
 from engine_adapter.client.base import CHAT_PATH
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
@@ -238,14 +234,10 @@ def measure(num_rounds: int) -> dict[str, Any]:
     from bench.servers import postgres_url
 
     told: dict[str, list[dict[str, float]]] = {name: [] for name in DESIGNS}
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with postgres_url(folder) as url:
-            for _ in range(num_rounds):
-                for name, changes in DESIGNS.items():
-                    told[name].append(asyncio.run(_in_own_database(url, changes)))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder, postgres_url(folder) as url:
+        for _ in range(num_rounds):
+            for name, changes in DESIGNS.items():
+                told[name].append(asyncio.run(_in_own_database(url, changes)))
     return {
         name: {part: round(statistics.median(one[part] for one in rounds), 1) for part in rounds[0]}
         for name, rounds in told.items()
@@ -253,10 +245,10 @@ def measure(num_rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
     options = parser.parse_args()
-    return 0 if report("row_designs", measure(options.rounds), {}) else 1
+    return report("row_designs", measure(options.rounds))
 
 
 if __name__ == "__main__":

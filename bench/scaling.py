@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,7 +29,7 @@ from sqlalchemy import update
 from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
 from bench.batch_dispatch import line, postgres_cpu_s
-from bench.report import report
+from bench.report import at_least, report, scratch_folder
 from bench.servers import postgres_url, stop, valkey_url
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
@@ -263,22 +261,18 @@ async def measure(folder: Path, database_url: str, broker_url: str) -> dict[str,
 
 def main() -> int:
     """Start the servers, measure, report."""
-    folder = Path(tempfile.mkdtemp(prefix="css-"))
-    try:
-        with postgres_url(folder) as database, valkey_url(folder) as broker:
-            measured = asyncio.run(measure(folder, database, broker))
-    except BaseException:
-        log = folder / "log"
-        sys.stderr.write(log.read_text()[-3000:] if log.exists() else "")
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as database,
+        valkey_url(folder) as broker,
+    ):
+        measured = asyncio.run(measure(folder, database, broker))
     targets = {
-        name: (TARGET_SHARE, True)
+        name: at_least(TARGET_SHARE)
         for name in measured
         if "_cpu_kept_" in name or "_share_of_linear_" in name
     }
-    return 0 if report("scaling", measured, targets) else 1
+    return report("scaling", measured, targets)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
+from bench.paths import ROOT
 from coserve.local import postgres, valkey
 from coserve.local.part import ManagedProcess
 
-ROOT = Path(__file__).parents[1]
 START_LIMIT_S = 60.0
 
 

@@ -10,11 +10,8 @@ Postgres. Then, one after the other: results per second, with a queue behind the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,8 +27,9 @@ from batch.run.lease import acquire
 from batch.steer import pause, resume
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
-from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR, add_batch
-from bench.report import report
+from bench.paths import ENGINE_PYTHON, MODEL_DIR
+from bench.prefix_order import add_batch
+from bench.report import Target, at_least, at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
@@ -49,10 +47,10 @@ EMPTY_S = 6.0
 LONG_QUEUE_S = 3600.0
 TURNS = (window.QUEUE_S, LONG_QUEUE_S, LONG_QUEUE_S, window.QUEUE_S)
 LIMIT_S = 300.0
-TARGETS: dict[str, tuple[float, bool]] = {
-    "newcomer_s": (5.0, False),
-    "last_result_after_pause_s": (2.0, False),
-    "harvest_beside_long_queue": (0.98, True),
+TARGETS: dict[str, Target] = {
+    "newcomer_s": at_most(5.0),
+    "last_result_after_pause_s": at_most(2.0),
+    "harvest_beside_long_queue": at_least(0.98),
 }
 
 
@@ -206,24 +204,21 @@ async def _dispatch(
         ).run()
 
 
-def run() -> int:
+def main() -> int:
     """Start Postgres and the engine, measure, report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--harvest-s", type=float, default=45.0)
     parser.add_argument("--profiles", help="where measured profiles are kept")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    profiles = options.profiles or str(folder / "profiles")
-    try:
-        with (
-            postgres_url(folder) as url,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            measured = runner.run(measure(url, folder, profiles, options.harvest_s))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("steering", measured, TARGETS) else 1
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as url,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        profiles = options.profiles or str(folder / "profiles")
+        measured = runner.run(measure(url, folder, profiles, options.harvest_s))
+    return report("steering", measured, TARGETS)
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

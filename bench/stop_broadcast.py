@@ -19,10 +19,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from bench.report import report
+from bench.paths import ROOT
+from bench.report import at_most, report
 from engine_adapter.sglang.stop_broadcast import (
     STOPS_BYTES,
     Listener,
@@ -33,7 +33,6 @@ from engine_adapter.sglang.stop_broadcast import (
 )
 from tests.fixtures.second_node import second_node
 
-ROOT = Path(__file__).resolve().parents[1]
 NUM_SAFEPOINTS = 2000
 APART_S = 0.004
 TARGET_PERCENT = 0.1
@@ -110,13 +109,13 @@ def _connected(host: str, argv_of: Callable[[list[str]], list[str]]) -> dict[str
         return _found(first_us, json.loads(child.stdout.read()))
 
 
-def main() -> None:
+def main() -> int:
     """Measure each way, print, write."""
     if sys.argv[1:2] == ["follow"]:
         address, port, secret, begin_s = json.loads(sys.argv[2])
         words = link_to((address, port, bytes.fromhex(secret)))
         sys.stdout.buffer.write(_told(_times_us(begin_s, words.stops_at)))
-        return
+        return 0
     measured: dict[str, Any] = {}
     memory = mmap.mmap(-1, STOPS_BYTES)
     ways = {
@@ -131,10 +130,10 @@ def main() -> None:
     for name, found in ways.items():
         measured |= {f"{name}_{figure}": value for figure, value in found.items()}
     targets = {
-        name: (TARGET_PERCENT, False) for name in measured if name.endswith("_share_percent")
+        name: at_most(TARGET_PERCENT) for name in measured if name.endswith("_share_percent")
     }
-    report("stop_broadcast", measured, targets)
+    return report("stop_broadcast", measured, targets)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
 
 from bench.batch_load.one_batch import LIMIT_S, client_of, create, database, upload
+from bench.report import jain
 from store.repositories import key as keys
 from store.session import Database
 from tests.chaos.installation import Installation
@@ -20,12 +20,6 @@ NUM_LINES = 1000
 POLL_INTERVAL_S = 0.2
 COUNTED_FROM = 0.05
 """Progress is compared once so much of the work is done: below, a single claim decides."""
-
-
-def jain(shares: Sequence[float]) -> float:
-    """Jain's index of fairness: 1 where all are equal, 1/n where one has everything."""
-    squares = len(shares) * sum(share * share for share in shares)
-    return sum(shares) ** 2 / squares if squares else 1.0
 
 
 async def _owners(installation: Installation) -> list[str]:

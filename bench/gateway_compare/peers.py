@@ -16,13 +16,13 @@ import httpx
 from sqlalchemy import update
 
 from bench.gateway_compare.environments import LITELLM, ROUTERS, programs
+from bench.paths import ROOT
 from bench.servers import postgres_url, stop, valkey_url
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
 from store.repositories import key as keys
 from store.session import Database
 
-ROOT = Path(__file__).parents[2]
 START_LIMIT_S = 180.0
 NEVER_REACHED = 1_000_000_000
 ROUTER_PACKAGES = ("sglang_router", "vllm_router")

@@ -10,7 +10,6 @@ Writes `bench/results/isolation.json` and the table of `docs/security.md`, unles
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
 import sys
@@ -21,11 +20,11 @@ from typing import Any
 
 from batch.files.local import LocalFileStore
 from bench.batch_load.one_batch import client_of, create, database, upload, watch
-from bench.equal_attainment_page import between
 from bench.isolation.attacker import attacked
 from bench.isolation.attacks import ATTACKS, EMBEDDING_MODEL, RESULT_ROWS, SECONDS, Tenant
 from bench.isolation.witness import TOKEN_MS, lines_s, stalls_ms
-from bench.report import run
+from bench.paths import ROOT
+from bench.report import at_most, between, option_parser, report, scratch_folder
 from store.repositories import key as keys
 from store.session import Database
 from tests.chaos.engine import FakeEngineProcess
@@ -34,13 +33,13 @@ from tests.chaos.installation import Installation
 LATENCY_MS, MAX_RUNNING, CONTEXT_TOKENS = 20.0, 1024, 131_072
 STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
-PAGE = Path(__file__).parents[2] / "docs/security.md"
+PAGE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- isolation: make isolation -->", "<!-- end of isolation -->"
 EXPECTED = {"200", "400", "401", "404", "408", "413", "415", "429", "503", "connections", "cut"}
 """Answers that say that an attack does what it is meant to."""
 
 TARGETS = {
-    f"{name.replace(' ', '_')}_{figure}": (limit, False)
+    f"{name.replace(' ', '_')}_{figure}": at_most(limit)
     for name in ATTACKS
     for figure, limit in (("stall_p999_ms", STALL_MS), ("line_worst_s", LINE_S))
 }
@@ -163,21 +162,18 @@ def table(figures: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run it; with attacks named, only these are printed and nothing is written."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each attack (15)")
     options = parser.parse_args()
     chosen = options.attacks
     if unknown := set(chosen) - set(ATTACKS):
         parser.error(f"no such attack: {', '.join(sorted(unknown))}")
-
-    def measured(folder: Path) -> dict[str, Any]:
+    with scratch_folder() as folder:
         figures = measure(folder, chosen or list(ATTACKS), options.seconds)
-        if not chosen:
-            PAGE.write_text(between(PAGE.read_text(), BEGIN, END, table(figures)))
-        return figures
-
-    return run("isolation", measured, TARGETS, whole=not chosen)
+    if not chosen:
+        PAGE.write_text(between(PAGE.read_text(), BEGIN, END, table(figures)))
+    return report("isolation", figures, TARGETS, keep=not chosen)
 
 
 if __name__ == "__main__":
