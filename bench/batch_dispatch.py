@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 import uvloop
 from sqlalchemy import text
 
@@ -29,7 +26,9 @@ from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.run.lease import acquire
 from batch.states import BatchStatus
 from batch.transition import move
+from bench.processes import postgres_cpu_s, postgres_pid
 from bench.report import at_least, at_most, option_parser, report, scratch_folder
+from bench.servers import postgres_url, quick_engine
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from service.clock import SystemClock
@@ -108,37 +107,6 @@ async def add_batch(database: Database, store: LocalFileStore, file_id: str) -> 
         return batch.id
 
 
-@contextmanager
-def fake_engine(module: str = "tests.fakes.server") -> Iterator[str]:
-    """The URL of a fake engine in a process of its own."""
-    argv = [sys.executable, "-m", module, "--port", "0"]
-    argv += ["--latency-ms", str(LATENCY_MS), "--max-running", "1024"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            port = process.stdout.readline().rsplit(" ", 1)[1].strip()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-async def postgres_cpu_s(database: Database) -> float:
-    """CPU of the database server and all its processes, those that ended included."""
-    async with database.unit_of_work() as session:
-        backend = psutil.Process(await session.scalar(text("SELECT pg_backend_pid()")))
-    server = backend.parent()
-    assert server is not None
-    total = 0.0
-    for process in [server, *server.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:  # it has just ended: its server has its time now
-            continue
-        total += times.user + times.system
-    ended = server.cpu_times()
-    return total + ended.children_user + ended.children_system
-
-
 async def measure(
     url: str, engine_url: str, folder: Path, changes: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -176,11 +144,12 @@ async def _dispatched(
         drain=asyncio.Event(),
     )
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    postgres_before_s = await postgres_cpu_s(database)
+    postgres = await postgres_pid(database)
+    postgres_before_s = postgres_cpu_s(postgres)
     cpu = time.process_time()
     ending = await dispatcher.run()
     cpu_s = time.process_time() - cpu
-    postgres_s = await postgres_cpu_s(database) - postgres_before_s
+    postgres_s = postgres_cpu_s(postgres) - postgres_before_s
     rss_growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss_before
     assert (ending.num_written, ending.num_fenced) == (NUM_ROWS, 0)
     async with database.unit_of_work() as session:
@@ -206,8 +175,6 @@ async def _dispatched(
 
 def main() -> int:
     """Start a Postgres and a fake engine, measure, report."""
-    from bench.servers import postgres_url
-
     parser = option_parser(__doc__)
     parser.add_argument("--sql", action="append", default=[], help="run before it: another schema")
     options = parser.parse_args()
@@ -215,10 +182,10 @@ def main() -> int:
     with (
         scratch_folder() as folder,
         postgres_url(folder) as url,
-        fake_engine("bench.quick_engine") as engine_url,
+        quick_engine(LATENCY_MS) as engine,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        measured = runner.run(measure(url, engine_url, folder / "files", options.sql))
+        measured = runner.run(measure(url, engine.url, folder / "files", options.sql))
     usual = IN_FLIGHT[0]
     targets = {
         f"dispatcher_cpu_us_per_row_{usual}": at_most(TARGET_CPU_US),

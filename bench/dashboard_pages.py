@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import suppress
 
 import httpx
-import psutil
 from sqlalchemy import text
 
+from bench.processes import postgres_cpu_s, postgres_pid
 from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID
@@ -152,16 +151,6 @@ PAGES = {
 }
 
 
-def _spent_s(postmaster: psutil.Process) -> float:
-    """Processor time so far: of this process, of Postgres, of its ended backends."""
-    times = postmaster.cpu_times()
-    spent = time.process_time() + times.children_user + times.children_system
-    for one in (postmaster, *postmaster.children()):
-        with suppress(psutil.NoSuchProcess):
-            spent += sum(one.cpu_times()[:2])
-    return spent
-
-
 async def measure(
     url: str, pages: dict[str, str]
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
@@ -175,8 +164,11 @@ async def measure(
     async with database.engine.connect() as connection:
         bare = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await bare.execute(text("VACUUM ANALYZE"))
-        backend = psutil.Process(await bare.scalar(text("SELECT pg_backend_pid()")))
-        postmaster = psutil.Process(backend.ppid())
+    postgres = await postgres_pid(database)
+
+    def spent_so_far_s() -> float:
+        return time.process_time() + postgres_cpu_s(postgres)
+
     took: dict[str, list[float]] = {}
     spent: dict[str, float] = {}
     async with operator_site(database) as site, site.admin() as client:
@@ -187,12 +179,12 @@ async def measure(
         for name, path in pages.items():
             reply = await client.get(f"/admin{path}")
             assert reply.status_code == 200, (name, reply.status_code)
-            took[name], spent_s = [], _spent_s(postmaster)
+            took[name], spent_s = [], spent_so_far_s()
             for _ in range(NUM_READS):
                 began_s = time.perf_counter()
                 await client.get(f"/admin{path}")
                 took[name].append(1000 * (time.perf_counter() - began_s))
-            spent[name] = 1000 * (_spent_s(postmaster) - spent_s) / NUM_READS
+            spent[name] = 1000 * (spent_so_far_s() - spent_s) / NUM_READS
             print(f"  {name}: {sorted(took[name])[NUM_READS // 2]:.0f} ms", flush=True)
     await database.dispose()
     return took, spent

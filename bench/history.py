@@ -12,21 +12,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
-import uvicorn
 from sqlalchemy import text
 
 from batch.removal import STEP_ROWS
 from bench.report import at_most, at_share, environment, report, scratch_folder
-from bench.servers import postgres_url, valkey_url
-from gateway.http.app import create_app
-from gateway.settings import GatewaySettings
+from bench.servers import Server, gateway_within, postgres_url, valkey_url
 from store.models import DEFAULT_PROJECT_ID
-from store.repositories import key as keys
 from store.repositories import retention
 from store.repositories import row as rows
 from store.session import Database
@@ -119,34 +114,10 @@ async def timed_ms(ask: Callable[[], Awaitable[object]], times: int) -> list[flo
     return sorted(took)
 
 
-@asynccontextmanager
-async def gateway(
-    database: Database, url: str, broker: str, home: Path, engine: str = "http://127.0.0.1:1"
-) -> AsyncIterator[str]:
-    """A gateway before this database; yields a key's plain text after its address."""
-    async with database.unit_of_work() as session:
-        _, key = await keys.create(session, DEFAULT_PROJECT_ID, "bench")
-    settings = GatewaySettings.model_validate(
-        {"DATABASE_URL": url, "BROKER_URL": broker, "ENGINE_URLS": engine,
-         "home": home}
-    )  # fmt: skip
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_config=None))
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}/v1 {key}"
-    finally:
-        server.should_exit = True
-        await serving
-
-
-async def measure(database: Database, where: str) -> dict[str, float]:
+async def measure(database: Database, served: Server) -> dict[str, float]:
     """The two reads and the claim, as of now."""
-    base_url, key = where.split()
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=base_url, headers=headers) as client:
+    headers = {"authorization": f"Bearer {served.key}"}
+    async with httpx.AsyncClient(base_url=f"{served.url}/v1", headers=headers) as client:
 
         async def get(path: str) -> None:
             (await client.get(path)).raise_for_status()
@@ -197,11 +168,11 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
     """The same figures twice, before and after history."""
     database = Database(url)
     await fill(database, _LIVE, project=DEFAULT_PROJECT_ID, lines=2 * LIVE_ROWS)
-    async with gateway(database, url, broker, home) as where:
-        empty = await measure(database, where)
+    async with gateway_within(database, url, broker, home) as served:
+        empty = await measure(database, served)
         history = {"project": DEFAULT_PROJECT_ID, "num": NUM_BATCHES, "lines": ROWS_A_BATCH}
         await fill(database, _HISTORY, **history)
-        full = await measure(database, where)
+        full = await measure(database, served)
     gone = await removal(database)
     await database.dispose()
     return {

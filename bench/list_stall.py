@@ -23,8 +23,8 @@ from sqlalchemy import text
 
 from batch.intake.check import MAX_REPORTED_FAULTS, FileCheck
 from bench.gateway_compare.load import body
-from bench.gateway_compare.peers import Peer, one_gateway
 from bench.report import at_most, at_share, report, scratch_folder
+from bench.servers import Server, one_gateway
 from engine_adapter.client.base import CHAT_PATH
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
@@ -136,29 +136,33 @@ def stalls_ms(url: str, key: str, num_tokens: int) -> list[float]:
     return found
 
 
-async def hammer(peer: Peer, took_ms: dict[str, list[float]]) -> None:
+async def hammer(gateway: Server, took_ms: dict[str, list[float]]) -> None:
     """Ask for one list after the other, for ever."""
-    headers = {"authorization": f"Bearer {peer.key}"}
+    headers = {"authorization": f"Bearer {gateway.key}"}
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as client:
         while True:
             for path in paths():
                 started_s = time.perf_counter()
-                async with client.get(peer.url + path) as reply:
+                async with client.get(gateway.url + path) as reply:
                     assert reply.status in (200, 403), (path, reply.status)
                     async for _ in reply.content.iter_any():
                         pass
                 took_ms[path].append((time.perf_counter() - started_s) * 1000)
 
 
-async def measure(peer: Peer) -> dict[str, Any]:
+async def measure(gateway: Server) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     took_ms: dict[str, list[float]] = defaultdict(list)
     with ProcessPoolExecutor(1) as pool:
-        alone = await loop.run_in_executor(pool, stalls_ms, peer.url, peer.key, NUM_TOKENS // 4)
+        alone = await loop.run_in_executor(
+            pool, stalls_ms, gateway.url, gateway.key, NUM_TOKENS // 4
+        )
         async with asyncio.TaskGroup() as group:
-            callers = [group.create_task(hammer(peer, took_ms)) for _ in range(NUM_CALLERS)]
-            beside = await loop.run_in_executor(pool, stalls_ms, peer.url, peer.key, NUM_TOKENS)
+            callers = [group.create_task(hammer(gateway, took_ms)) for _ in range(NUM_CALLERS)]
+            beside = await loop.run_in_executor(
+                pool, stalls_ms, gateway.url, gateway.key, NUM_TOKENS
+            )
             for caller in callers:
                 caller.cancel()
     figures: dict[str, Any] = {
@@ -176,8 +180,8 @@ async def measure(peer: Peer) -> dict[str, Any]:
 
 
 def main() -> int:
-    with scratch_folder() as folder, one_gateway(folder, fill) as peer:
-        measured = asyncio.run(measure(peer))
+    with scratch_folder() as folder, one_gateway(folder, fill) as gateway:
+        measured = asyncio.run(measure(gateway))
     return report("list_stall", measured, TARGETS)
 
 

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from openai import APIError, AsyncOpenAI
 
-from bench.history import gateway
 from bench.report import at_most, report, scratch_folder
-from bench.servers import postgres_url, valkey_url
+from bench.servers import Server, gateway_within, postgres_url, valkey_url
 from coserve.local import postgres
 from coserve.local.part import ManagedProcess
 from store.models import DEFAULT_PROJECT_ID
@@ -45,10 +44,10 @@ class Seen:
     longest_s: float = 0.0
 
 
-async def chat(where: str, seen: Seen, over: asyncio.Event) -> None:
+async def chat(served: Server, seen: Seen, over: asyncio.Event) -> None:
     """One client, one request after the other."""
-    base_url, key = where.split()
-    async with AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0) as client:
+    base_url = f"{served.url}/v1"
+    async with AsyncOpenAI(base_url=base_url, api_key=served.key, max_retries=0) as client:
         while not over.is_set():
             began_s = time.monotonic()
             try:
@@ -76,11 +75,11 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
     try:
         async with (
             serving(engine) as engine_url,
-            gateway(database, url, broker, home, engine_url) as where,
+            gateway_within(database, url, broker, home, engine_url) as served,
             asyncio.TaskGroup() as clients,
         ):
             for _ in range(NUM_CLIENTS):
-                clients.create_task(chat(where, seen, over))
+                clients.create_task(chat(served, seen, over))
             await asyncio.sleep(BEFORE_S)
             kill_postgres(home)
             num_before = seen.num_answered
@@ -97,15 +96,15 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
     finally:
         if again is not None:
             again.stop()
-    served = engine.served["online"]
+    tokens = engine.served["online"]
     return {
         "outage_s": OUTAGE_S,
         "num_answered": seen.num_answered,
         "num_answered_during_outage": num_during,
         "num_failed": seen.num_failed,
         "longest_request_s": round(seen.longest_s, 3),
-        "tokens_not_written": served.prompt_tokens
-        + served.completion_tokens
+        "tokens_not_written": tokens.prompt_tokens
+        + tokens.completion_tokens
         - sum(row.prompt_tokens + row.completion_tokens for row in written),
     }
 

@@ -22,8 +22,9 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from bench.batch_dispatch import postgres_cpu_s
+from bench.processes import postgres_cpu_s, postgres_pid
 from bench.report import option_parser, report, scratch_folder
+from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
@@ -186,7 +187,8 @@ async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
     async with database.unit_of_work() as session:
         for statement in changes:
             await session.execute(text(statement))
-    before = await postgres_cpu_s(database)
+    postgres = await postgres_pid(database)
+    before = postgres_cpu_s(postgres)
     batch_id = await _add_batch(database)
     ranges = changes is _RANGES
     if ranges:
@@ -194,21 +196,21 @@ async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
             await session.execute(
                 text("INSERT INTO ranges (batch_id) VALUES (:id)"), {"id": batch_id}
             )
-    spent["ingest"] = (after := await postgres_cpu_s(database)) - before
+    spent["ingest"] = (after := postgres_cpu_s(postgres)) - before
     left: list[ClaimedRow] = []
     while True:
         client_s = time.process_time()
         claimed = await _claim(database, batch_id, ranges=ranges)
         spent["client"] += time.process_time() - client_s
         left += claimed
-        now = await postgres_cpu_s(database)
+        now = postgres_cpu_s(postgres)
         spent["claim"] += now - after
         client_s = time.process_time()
         while len(left) >= WRITE or (left and len(claimed) < CLAIM):
             await _write(database, left[:WRITE], changes)
             del left[:WRITE]
         spent["client"] += time.process_time() - client_s
-        after = await postgres_cpu_s(database)
+        after = postgres_cpu_s(postgres)
         spent["write"] += after - now
         if not claimed:
             break
@@ -231,8 +233,6 @@ async def _in_own_database(url: str, changes: Sequence[str]) -> dict[str, float]
 
 def measure(num_rounds: int) -> dict[str, Any]:
     """Medians over rounds, in microseconds a row."""
-    from bench.servers import postgres_url
-
     told: dict[str, list[dict[str, float]]] = {name: [] for name in DESIGNS}
     with scratch_folder() as folder, postgres_url(folder) as url:
         for _ in range(num_rounds):

@@ -32,9 +32,9 @@ import orjson
 import uvloop
 
 from bench.gateway_compare.load import body
-from bench.gateway_compare.peers import environment, surroundings, two_keys
 from bench.paths import ROOT
 from bench.report import scratch_folder
+from bench.servers import gateway_settings, new_key, surroundings
 from coserve.local.ports import free_port
 from gateway.http.app import create_app
 from gateway.http.server import GatewayServer
@@ -166,8 +166,8 @@ async def walked(settings: GatewaySettings, key: str) -> dict[str, Walk]:
 def main() -> int:
     """Print each walk."""
     with scratch_folder() as folder, surroundings(folder) as (engine, database, broker):
-        _, key = asyncio.run(two_keys(database))
-        os.environ |= environment(folder, engine, database, broker, free_port())
+        key = asyncio.run(new_key(database, limited=True))
+        os.environ |= gateway_settings(folder, engine, database, broker, free_port())
         walks = uvloop.run(walked(GatewaySettings(), key))
     for name, walk in walks.items():
         print("\n".join([name, *walk.lines()]))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bench.batch_load.prediction import Poll, errors
-from bench.batch_load.samples import private_mib
+from bench.processes import private_mib
 from bench.report import jain
 
 
