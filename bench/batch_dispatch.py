@@ -16,52 +16,29 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import uvloop
 from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
 from batch.finish.finalize import finalize
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
+from batch.run.dispatch import DispatchLimits
 from batch.states import BatchStatus
 from batch.transition import move
+from bench.batches import LINE_BYTES, dispatcher, line, record_batch
 from bench.processes import postgres_cpu_s, postgres_pid
 from bench.report import at_least, at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url, quick_engine
-from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
-from service.clock import SystemClock
 from service.garbage import freeze_gc
 from store.bounded_connection import WORK_LIMIT_S
-from store.models import DEFAULT_PROJECT_ID, File
-from store.repositories import batch as batches
-from store.repositories import file as files
 from store.repositories import row as rows
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 
 NUM_ROWS = 20_000
-LINE_BYTES = 2000
 LATENCY_MS = 20
 IN_FLIGHT = (256, 1024)
 TARGET_CPU_US = 250.0
 TARGET_ROWS_PER_S = 2500.0
-
-
-def line(number: int) -> bytes:
-    """One request of `LINE_BYTES`."""
-    prompt = "fake:tokens=32 " + f"question {number} " * 200
-    body = {"model": "fake-model", "messages": [{"role": "user", "content": prompt}]}
-    shape: dict[str, Any] = {
-        "custom_id": f"request-{number}",
-        "method": "POST",
-        "url": CHAT_PATH,
-        "body": body,
-    }
-    room = LINE_BYTES - len(orjson.dumps(shape)) + len(prompt)
-    body["messages"][0]["content"] = prompt[:room]  # type: ignore[index]
-    return orjson.dumps(shape)
 
 
 async def _bytes() -> AsyncIterator[bytes]:
@@ -75,31 +52,13 @@ async def _rows() -> AsyncIterator[rows.NewRow]:
         yield rows.NewRow(number + 1, f"request-{number}", offset, LINE_BYTES)
 
 
-async def add_batch(database: Database, store: LocalFileStore, file_id: str) -> str:
+async def add_whole_batch(database: Database, store: LocalFileStore, file_id: str) -> str:
     """A batch as validation leaves it; its id."""
     stored = await store.put(file_id, _bytes())
     assert stored.size_bytes == NUM_ROWS * (LINE_BYTES + 1)
     async with database.unit_of_work() as session:
-        file = File(
-            id=file_id,
-            project_id=DEFAULT_PROJECT_ID,
-            purpose="batch",
-            filename="in.jsonl",
-            size_bytes=stored.size_bytes,
-            sha256=stored.sha256,
-            storage_key=file_id,
-        )
-        await files.add(session, file)
-        batch = await batches.add(
-            session,
-            project_id=DEFAULT_PROJECT_ID,
-            key_id=None,
-            endpoint=CHAT_PATH,
-            completion_window="24h",
-            completion_window_s=86400,
-            input_file_id=file.id,
-            metadata=None,
-            output_expires_after_s=None,
+        batch = await record_batch(
+            session, file_id, size_bytes=stored.size_bytes, sha256=stored.sha256
         )
         await rows.ingest(session, batch.id, _rows())
         values = {"num_total": NUM_ROWS, "model": "fake-model"}
@@ -118,7 +77,7 @@ async def measure(
             await session.execute(text(statement))
     measured: dict[str, Any] = {"num_rows": NUM_ROWS, "line_bytes": LINE_BYTES}
     for number, in_flight in enumerate(IN_FLIGHT):
-        batch_id = await add_batch(database, store, f"file-input-{number}")
+        batch_id = await add_whole_batch(database, store, f"file-input-{number}")
         told = await _dispatched(database, store, engine_url, batch_id, in_flight)
         measured |= {f"{name}_{in_flight}": value for name, value in told.items()}
     await database.dispose()
@@ -129,25 +88,14 @@ async def _dispatched(
     database: Database, store: LocalFileStore, engine_url: str, batch_id: str, in_flight: int
 ) -> dict[str, float]:
     """One batch with so many rows at the engine, then its files."""
-    clock = SystemClock()
-    lease = await acquire(engine_url, database, clock)
-    assert lease is not None
     engine = HttpEngineClient(engine_url)
-    dispatcher = Dispatcher(
-        lease,
-        engine,
-        database,
-        store,
-        MemoryQueue(),
-        clock,
-        DispatchLimits(max_in_flight=in_flight),
-        drain=asyncio.Event(),
-    )
+    limits = DispatchLimits(max_in_flight=in_flight)
+    dispatching = await dispatcher(engine, database, store, limits=limits)
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     postgres = await postgres_pid(database)
     postgres_before_s = postgres_cpu_s(postgres)
     cpu = time.process_time()
-    ending = await dispatcher.run()
+    ending = await dispatching.run()
     cpu_s = time.process_time() - cpu
     postgres_s = postgres_cpu_s(postgres) - postgres_before_s
     rss_growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss_before

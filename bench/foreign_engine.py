@@ -24,19 +24,16 @@ from typing import Any, Final
 
 import httpx
 import orjson
+from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
-from bench.prefix_order import add_batch
+from bench.batches import add_batch, dispatcher
 from bench.report import Target, at_least, at_most, at_share, option_parser, report, scratch_folder
 from bench.servers import postgres_url, valkey_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
-from service.clock import SystemClock
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 from tests.fixtures.online import Gateway, running_gateway
 from tests.fixtures.vllm import MODEL, Vllm, running_vllm
 
@@ -147,18 +144,14 @@ async def dispatched(database: Database, store: LocalFileStore, url: str) -> Asy
         for n in range(NUM_ROWS)
     ]
     await add_batch(database, store, b"".join(orjson.dumps(one) + b"\n" for one in shapes), 1)
-    client, clock, drain = HttpEngineClient(url), SystemClock(), asyncio.Event()
-    lease = await acquire(url, database, clock)
-    assert lease is not None
-    dispatcher = Dispatcher(
-        lease, client, database, store, MemoryQueue(), clock, DispatchLimits(), drain=drain
-    )
-    task = asyncio.ensure_future(dispatcher.run())
+    client, drain = HttpEngineClient(url), asyncio.Event()
+    dispatching = await dispatcher(client, database, store, drain=drain)
+    task = asyncio.ensure_future(dispatching.run())
     sizes: list[tuple[int, int]] = []
 
     async def watch() -> None:
         while True:
-            counts = dispatcher.counts()
+            counts = dispatching.counts()
             sizes.append((counts.window_rows, counts.num_in_flight))
             await asyncio.sleep(1.0)
 
@@ -168,15 +161,13 @@ async def dispatched(database: Database, store: LocalFileStore, url: str) -> Asy
     finally:
         watching.cancel()
         print("  bound and rows there, each second:", sizes, flush=True)
-        print(f"  taken off for chat: {dispatcher.counts().num_handed_back}", flush=True)
+        print(f"  taken off for chat: {dispatching.counts().num_handed_back}", flush=True)
         drain.set()
         await task
         await client.close()
 
 
 async def num_results(database: Database) -> int:
-    from sqlalchemy import text
-
     async with database.unit_of_work() as session:
         return int(await session.scalar(text("SELECT count(*) FROM row_results")) or 0)
 

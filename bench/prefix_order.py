@@ -14,7 +14,6 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,10 +24,7 @@ import uvloop
 from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
-from batch.intake.validate import validate
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
-from batch.states import BatchStatus
+from bench.batches import add_batch, dispatcher
 from bench.coserve_bench.engine_run import RunningEngine, running_engine
 from bench.coserve_bench.systems import find_system
 from bench.paths import ENGINE_PYTHON, MODEL_DIR
@@ -37,12 +33,8 @@ from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
-from service.clock import SystemClock
-from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
-from store.repositories import file as files
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 
 NUM_GROUPS = 64
 SHARED_TOKENS = 512
@@ -106,55 +98,14 @@ def lines(rows_per_group: int) -> list[bytes]:
     return made
 
 
-async def add_batch(database: Database, store: LocalFileStore, data: bytes, number: int) -> str:
-    """A validated batch of this file; its id."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield data
-
-    key = f"file-{number}"
-    stored = await store.put(key, chunks())
-    async with database.unit_of_work() as session:
-        file = File(
-            id=key,
-            project_id=DEFAULT_PROJECT_ID,
-            purpose="batch",
-            filename="in.jsonl",
-            size_bytes=stored.size_bytes,
-            sha256=stored.sha256,
-            storage_key=key,
-        )
-        await files.add(session, file)
-        batch = await batches.add(
-            session,
-            project_id=DEFAULT_PROJECT_ID,
-            key_id=None,
-            endpoint=CHAT_PATH,
-            completion_window="24h",
-            completion_window_s=86400,
-            input_file_id=key,
-            metadata=None,
-            output_expires_after_s=None,
-        )
-    status = await validate(database, store, batch.id)
-    if status is not BatchStatus.IN_PROGRESS:
-        raise RuntimeError(f"the batch is {status}")
-    return batch.id
-
-
 async def run_batch(
     database: Database, store: LocalFileStore, engine: RunningEngine, batch_id: str
 ) -> dict[str, float]:
     """Dispatch one batch to its end; its tokens per second and share of cached prompt tokens."""
-    clock = SystemClock()
-    lease = await acquire(engine.url, database, clock)
-    assert lease is not None
     client = HttpEngineClient(engine.url)
+    dispatching = await dispatcher(client, database, store)
     begun = await _now_s(database)
-    ending = await Dispatcher(
-        lease, client, database, store, MemoryQueue(), clock, DispatchLimits(),
-        drain=asyncio.Event(),
-    ).run()  # fmt: skip
+    ending = await dispatching.run()
     await client.close()
     async with database.unit_of_work() as session:
         found = await session.execute(

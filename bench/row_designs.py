@@ -22,14 +22,11 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
+from bench.batches import record_batch
 from bench.processes import postgres_cpu_s, postgres_pid
 from bench.report import option_parser, report, scratch_folder
 from bench.servers import postgres_url
-from engine_adapter.client.base import CHAT_PATH
-from store.models import DEFAULT_PROJECT_ID, File
-from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
-from store.repositories import file as files
 from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.result import NewResult
@@ -133,27 +130,7 @@ async def _rows() -> AsyncIterator[NewRow]:
 
 async def _add_batch(database: Database) -> str:
     async with database.unit_of_work() as session:
-        file = File(
-            id="file-input",
-            project_id=DEFAULT_PROJECT_ID,
-            purpose="batch",
-            filename="in.jsonl",
-            size_bytes=1,
-            sha256="0" * 64,
-            storage_key="file-input",
-        )
-        await files.add(session, file)
-        batch = await batches.add(
-            session,
-            project_id=DEFAULT_PROJECT_ID,
-            key_id=None,
-            endpoint=CHAT_PATH,
-            completion_window="24h",
-            completion_window_s=86400,
-            input_file_id=file.id,
-            metadata=None,
-            output_expires_after_s=None,
-        )
+        batch = await record_batch(session, "file-input", size_bytes=1, sha256="0" * 64)
         await rows.ingest(session, batch.id, _rows())
         await session.execute(
             text("UPDATE batches SET status = 'in_progress', num_total = :n"), {"n": NUM_ROWS}

@@ -24,7 +24,7 @@ from redis import Redis
 
 from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
-from bench.batch_dispatch import line
+from bench.batches import line
 from bench.processes import cpu_below_s, postgres_cpu_s, postgres_pid
 from bench.report import at_least, report, scratch_folder
 from bench.servers import (

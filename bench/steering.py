@@ -22,22 +22,18 @@ from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
 from batch.run import window
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
 from batch.steer import pause, resume
+from bench.batches import add_batch, dispatcher
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
 from bench.paths import ENGINE_PYTHON, MODEL_DIR
-from bench.prefix_order import add_batch
 from bench.report import Target, at_least, at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
-from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 
 NUM_ROWS = 10_000
 ANSWER_TOKENS = 16
@@ -67,7 +63,7 @@ def lines(num_rows: int, word: str, answer_tokens: int) -> bytes:
     return b"".join(one + b"\n" for one in made)
 
 
-class Bench:
+class Batches:
     """The database's view of the batches."""
 
     def __init__(self, database: Database, store: LocalFileStore) -> None:
@@ -110,56 +106,56 @@ class Bench:
         return loop.time() - began_s
 
 
-async def harvest(bench: Bench, big: str, harvest_s: float) -> dict[float, float]:
+async def harvest(seen: Batches, big: str, harvest_s: float) -> dict[float, float]:
     """Results per second with each length of the queue; each turn begins at an empty engine."""
     harvested = dict.fromkeys(TURNS, 0.0)
     for queue_s in TURNS:
         with patch.object(window, "QUEUE_S", queue_s):
-            async with bench.database.unit_of_work() as session:
+            async with seen.database.unit_of_work() as session:
                 await pause(session, DEFAULT_PROJECT_ID, big)
             await asyncio.sleep(EMPTY_S)
-            async with bench.database.unit_of_work() as session:
+            async with seen.database.unit_of_work() as session:
                 await resume(session, DEFAULT_PROJECT_ID, big)
-            await bench.until_done(big, await bench.num_done(big) + WARM_RESULTS)
-            before = await bench.num_done(big)
+            await seen.until_done(big, await seen.num_done(big) + WARM_RESULTS)
+            before = await seen.num_done(big)
             await asyncio.sleep(harvest_s)
-            rate = (await bench.num_done(big) - before) / harvest_s
+            rate = (await seen.num_done(big) - before) / harvest_s
         harvested[queue_s] += rate / TURNS.count(queue_s)
         print(f"  queue of {queue_s:g} s: {rate:.2f} results/s", flush=True)
     return harvested
 
 
-async def steer(bench: Bench, harvest_s: float) -> dict[str, Any]:
+async def steer(seen: Batches, harvest_s: float) -> dict[str, Any]:
     """Everything that is measured, while a dispatcher runs."""
-    big = await bench.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
-    await bench.until_done(big, 1)
-    harvested = await harvest(bench, big, harvest_s)
+    big = await seen.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
+    await seen.until_done(big, 1)
+    harvested = await harvest(seen, big, harvest_s)
     newcomers = []
     for number in range(3):
-        one = await bench.add(lines(1, f"one{number}", 1), "proj_other")
-        newcomers.append(round(await bench.until_done(one, 1), 2))
+        one = await seen.add(lines(1, f"one{number}", 1), "proj_other")
+        newcomers.append(round(await seen.until_done(one, 1), 2))
     print(f"  newcomers {newcomers} s", flush=True)
-    small = await bench.add(lines(20, "small", ANSWER_TOKENS))
-    small_s = await bench.until_done(small, 20)
+    small = await seen.add(lines(20, "small", ANSWER_TOKENS))
+    small_s = await seen.until_done(small, 20)
     print(f"  20 lines behind {NUM_ROWS}: {small_s:.1f} s", flush=True)
-    async with bench.database.unit_of_work() as session:
+    async with seen.database.unit_of_work() as session:
         await pause(session, DEFAULT_PROJECT_ID, big)
-    paused_at = await bench.read("SELECT paused_at FROM batches WHERE id = :id", id=big)
+    paused_at = await seen.read("SELECT paused_at FROM batches WHERE id = :id", id=big)
     await asyncio.sleep(PAUSED_S)
-    late_s = await bench.read(
+    late_s = await seen.read(
         "SELECT extract(epoch FROM max(created_at) - :at)::float8 FROM row_results"
         " WHERE batch_id = :id",
         at=paused_at, id=big,
     )  # fmt: skip
-    while_paused = await bench.num_done(big)
-    num_pending = await bench.read(
+    while_paused = await seen.num_done(big)
+    num_pending = await seen.read(
         "SELECT count(*) FROM batch_rows WHERE batch_id = :id AND status = 'pending'"
         " AND attempt = 0",
         id=big,
     )
-    async with bench.database.unit_of_work() as session:
+    async with seen.database.unit_of_work() as session:
         await resume(session, DEFAULT_PROJECT_ID, big)
-    resumed_s = await bench.until_done(big, while_paused + 50)
+    resumed_s = await seen.until_done(big, while_paused + 50)
     return {
         "results_per_s": round(harvested[window.QUEUE_S], 3),
         "results_per_s_long_queue": round(harvested[LONG_QUEUE_S], 3),
@@ -183,7 +179,7 @@ async def measure(url: str, folder: Path, profiles: str, harvest_s: float) -> di
         client = HttpEngineClient(engine.url)
         task = asyncio.ensure_future(_dispatch(client, database, store, drain))
         try:
-            return await steer(Bench(database, store), harvest_s)
+            return await steer(Batches(database, store), harvest_s)
         finally:
             drain.set()
             await task
@@ -195,13 +191,8 @@ async def _dispatch(
     client: HttpEngineClient, database: Database, store: LocalFileStore, drain: asyncio.Event
 ) -> None:
     """Dispatchers one after the other: one that finds nothing to do for a second ends."""
-    clock = SystemClock()
     while not drain.is_set():
-        lease = await acquire(client.url, database, clock)
-        assert lease is not None
-        await Dispatcher(
-            lease, client, database, store, MemoryQueue(), clock, DispatchLimits(), drain=drain
-        ).run()
+        await (await dispatcher(client, database, store, drain=drain)).run()
 
 
 def main() -> int:

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.batch_load import fairness, one_batch
+from bench.installation import running_installation
 from bench.report import at_least, at_most, option_parser, report, scratch_folder
-from tests.chaos.engine import FakeEngineProcess
-from tests.chaos.installation import Installation
 
 MANY_LINES = 50_000
-LATENCY_MS, MAX_RUNNING = 20.0, 1024
 TARGETS = {
     "worker_and_postgres_cpu_us_per_line": at_most(250.0),
     "most_growth_with_ten_times_the_lines_mib": at_most(32.0),
@@ -29,15 +27,10 @@ TARGETS = {
 
 def measure(folder: Path, *, few: int, many: int) -> dict[str, Any]:
     """Start everything, run a small and a large batch, then many owners' at once."""
-    fake = FakeEngineProcess(folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING)
-    installation = Installation(folder / "home", fake)
-    try:
-        installation.start()
+    with running_installation(folder) as installation:
         small = one_batch.measure(installation, few)
         large = one_batch.measure(installation, many)
         fair = fairness.measure(installation)
-    finally:
-        installation.stop()
     grown = {
         role: mib - small["peak_mib"].get(role, mib) for role, mib in large["peak_mib"].items()
     }

@@ -19,18 +19,27 @@ from pathlib import Path
 from typing import Any
 
 from batch.files.local import LocalFileStore
-from bench.batch_load.one_batch import client_of, create, database, upload, watch
+from bench.batch_load.one_batch import watch
+from bench.installation import (
+    LATENCY_MS,
+    MAX_RUNNING,
+    client_of,
+    create,
+    database,
+    new_projects,
+    upload,
+)
 from bench.isolation.attacker import attacked
 from bench.isolation.attacks import ATTACKS, EMBEDDING_MODEL, RESULT_ROWS, SECONDS, Tenant
 from bench.isolation.witness import TOKEN_MS, lines_s, stalls_ms
 from bench.paths import ROOT
 from bench.report import at_most, between, option_parser, report, scratch_folder
-from store.repositories import key as keys
-from store.session import Database
 from tests.chaos.engine import FakeEngineProcess
 from tests.chaos.installation import Installation
 
-LATENCY_MS, MAX_RUNNING, CONTEXT_TOKENS = 20.0, 1024, 131_072
+CONTEXT_TOKENS = 131_072
+ATTACKER, LIMITED, OTHER = "proj_attacker", "proj_limited", "proj_other"
+PROJECTS: dict[str, dict[str, int]] = {ATTACKER: {}, LIMITED: {"requests_per_minute": 1}, OTHER: {}}
 STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
 PAGE = ROOT / "docs" / "security.md"
@@ -43,22 +52,6 @@ TARGETS = {
     for name in ATTACKS
     for figure, limit in (("stall_p999_ms", STALL_MS), ("line_worst_s", LINE_S))
 }
-
-
-async def _keys(installation: Installation) -> dict[str, str]:
-    """Keys of three new projects; one of them may ask once a minute."""
-    handle = Database(installation.dsn.replace("postgresql://", "postgresql+psycopg://"))
-    found = {}
-    async with handle.unit_of_work() as session:
-        connection = await session.connection()
-        for name, rate in (("attacker", "NULL"), ("limited", "1"), ("other", "NULL")):
-            await connection.exec_driver_sql(
-                "INSERT INTO projects (id, name, requests_per_minute)"
-                f" VALUES ('proj_{name}', '{name}', {rate})"
-            )
-            _, found[name] = await keys.create(session, f"proj_{name}", "bench")
-    await handle.dispose()
-    return found
 
 
 def _expire_objects(installation: Installation) -> None:
@@ -77,7 +70,7 @@ def _expire_objects(installation: Installation) -> None:
 
 
 def _prepare(installation: Installation, known: dict[str, str]) -> Tenant:
-    tenant = Tenant(installation.url, known["attacker"], known["limited"])
+    tenant = Tenant(installation.url, known[ATTACKER], known[LIMITED])
     with client_of(installation, tenant.key) as client, database(installation) as connection:
         tenant.batch_id = create(client, upload(client, RESULT_ROWS))
         watch(client, connection, tenant.batch_id)
@@ -101,16 +94,16 @@ def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
     try:
         embedder.start()
         installation.start()
-        known = asyncio.run(_keys(installation))
+        known = asyncio.run(new_projects(installation, PROJECTS))
         tenant = _prepare(installation, known)
-        with client_of(installation, known["other"]) as client:
+        with client_of(installation, known[OTHER]) as client:
             file_id = upload(client, 1)
         with ProcessPoolExecutor(1) as reader, ThreadPoolExecutor(1) as sender:
             for name in names:
                 if name == "objects":
                     _expire_objects(installation)
                 lasts_s = ATTACKS[name].lasts_s or seconds
-                key = known["other"]
+                key = known[OTHER]
                 with attacked(name, tenant) as answers:
                     lines: Future[tuple[list[float], Counter[str]]] = sender.submit(
                         lines_s, installation, key, file_id, lasts_s
