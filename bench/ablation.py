@@ -1,7 +1,7 @@
 """What each rule of ConServe v2 brings, and how the policies compare: simulated on step tables.
 
-    .venv/bin/python -m bench.ablation                 # every rule; bench/results/ablation.json
-    .venv/bin/python -m bench.ablation --policies      # the policies; bench/results/policies.json
+    python -m bench.ablation                 # every rule; bench/results/ablation.json
+    python -m bench.ablation --policies      # the policies; bench/results/policies.json
 
 Every cell is one device, one load and one seed: `online_only` first, whose own P99 of TTFT, of gaps
 and of pace are the targets, then the others over the same arrivals. Rates are chosen so that online
@@ -11,6 +11,8 @@ later. For the rules they last for one, or until 160 have come, each with three 
 held out: no rule was tuned on them. Traces come from a folder of workloads (`--workloads`); without
 one, generated arrivals with the lengths of the Azure traces' means stand in for them. A trace that
 ends before its window begins anew.
+
+Quoted in docs/benchmark-coserve.md and docs/scheduler.md.
 """
 
 from __future__ import annotations

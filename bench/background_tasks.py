@@ -1,12 +1,14 @@
 """Titles and tags beside chat, as Open WebUI asks for them: what they cost the next first token.
 
     COSERVE_MODEL_ALIASES=tasks=SmolLM2-135M-Instruct@flex make run
-    .venv/bin/python -m bench.background_tasks        (4 minutes; --save writes bench/results)
+    python -m bench.background_tasks        (4 minutes; --save writes bench/results)
 
 Chats come at random instants. Each is followed by three calls over the whole conversation (title,
 tags, follow-up questions), as Open WebUI makes them: to the chat's own name of the model, or to an
 alias whose default tier is flex. Phases with neither, the first and the second alternate. The key
 is made for the run: flex waits for room, as docs/open-webui.md advises.
+
+Quoted in docs/open-webui.md.
 """
 
 from __future__ import annotations

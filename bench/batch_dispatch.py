@@ -1,9 +1,13 @@
 """What the dispatcher costs per row, and how many rows it does in a second.
 
+    python -m bench.batch_dispatch
+
 Claim, body, call, answer, fenced write. A real Postgres (fsync on), a fake engine behind HTTP in a
 process of its own that answers after 20 ms, the local file store, input lines of 2 KB. Timed is
 one dispatcher as the worker runs it, from its lease to the last written result; in turns with as
 many rows at the engine as is usual, and with four times as many.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ of stock SGLang with our policies of that name, and compares percentiles and off
 Latencies within 15 % and offline tokens within 10 % are asked. `--pause` lays one over chat, as
 where the server's process stands still: who is sent in it reaches the engine at its end. First
 tokens at P99 are then told once more.
+
+Quoted in docs/emulated-device.md and docs/benchmark-coserve.md.
 """
 
 from __future__ import annotations

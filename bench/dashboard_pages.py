@@ -1,11 +1,15 @@
 """Server time of the dashboard's pages with 10,000 batches and 1,000,000 rows.
 
+    python -m bench.dashboard_pages [--only overview]
+
 Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Beside them are
 100,000 entries of the audit log and 50,000 deliveries of webhooks. Each page is asked for one after
 the other, with nobody else there; so is the search, which looks through all. The history is full:
 a point for every step of every length. Target: 300 ms at the 95th percentile of every page. Beside
 it stands the processor time that gateway, client and Postgres spend on one: about the same however
 busy the machine is. `--only overview` measures the pages whose names begin so, and writes nothing.
+
+Quoted in docs/dashboard.md.
 """
 
 from __future__ import annotations

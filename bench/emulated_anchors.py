@@ -7,6 +7,8 @@ two cores can follow: Qwen3-32B on 2, 4 and 8 H100s. Stock SGLang runs on the em
 their table and gets each wave over HTTP, twice: with one token an answer, which gives the mean time
 to first token, and with all of them, which gives the mean time of a request. Compared are these,
 and the time of an output token in between. Asked are 15 %.
+
+Quoted in docs/emulated-device.md.
 """
 
 from __future__ import annotations

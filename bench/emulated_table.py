@@ -8,6 +8,8 @@ same requests and targets. Systems of a cell run one by one, each for the target
 them, chat alone, has set; each takes a minute or more and is written as soon as it is there, to
 bench/results/emulated_table.json. So a run that is ended goes on where it was: of cells that are
 there only systems that they lack are run. Without anything left to run, prints the tables.
+
+Quoted in docs/benchmark-coserve.md and docs/emulated-device.md.
 """
 
 from __future__ import annotations

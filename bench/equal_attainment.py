@@ -9,6 +9,8 @@ offline requests that are outstanding. Figures are those of the last setting tha
 found by halving. With ``--steps`` the engine's steps are tried, too. Writes
 bench/results/equal_attainment.json, of which bench.equal_attainment_page makes the tables and the
 plot of docs/which-policy.md.
+
+Quoted in docs/which-policy.md.
 """
 
 from __future__ import annotations

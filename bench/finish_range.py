@@ -1,11 +1,15 @@
 """How good a batch's predicted finish is, and whether it settles.
 
+    python -m bench.finish_range
+
 A batch of 20,000 rows runs at the pace of an engine that gives way to chat: steady, in bursts of
 chat, with a day's course, with answers that grow longer. The times of its results are simulated;
 they stand in a real Postgres, and every 20 s the service's own queries and rules predict the end,
 by a clock that the benchmark sets. Said of each course, over all predictions after the first
 minute: the median error as a share of the time left, how often the time left doubles within a
 minute, how often the range holds the real end, and how wide it is.
+
+Quoted in batch/extension.py, of whose `RANGE_MARGIN` it is the reason.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ them; rows that are sent raw have none.
 
     make setup-vllm
     python -m bench.foreign_engine [--seconds 60]
+
+Quoted in docs/other-engines.md.
 """
 
 from __future__ import annotations

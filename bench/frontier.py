@@ -10,6 +10,8 @@ priorities (`sglang_priority`) the chunk and whether prompts share steps with de
 Admission by priority without preemption (`non_preemptive`) mixes always. Writes
 bench/results/frontier.json and the plot of docs/scheduler.md, and fails if a point of stock lies
 above our line.
+
+Quoted in docs/scheduler.md.
 """
 
 from __future__ import annotations

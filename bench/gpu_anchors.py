@@ -8,6 +8,8 @@ them are SGLang on H100s with Qwen3-32B on 2, 4 and 8 GPUs; each is one wave of 
 together. The wave is computed step by step from the table (prompts in chunks of 8,192, then decode
 steps of all rows) for several host constants. The target is the mean absolute error of the time a
 whole request takes, at the constant that ships.
+
+Quoted in docs/gpu-tables.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """What history costs: 100,000 ended batches with 500,000 lines behind a live one.
 
+    python -m bench.history
+
 `GET /batches/{id}` and `GET /batches` of a live batch through the gateway, and one claim of 128
 rows, in an empty database and in one with that history. Targets: 10 ms for the two reads, a claim
 as fast as in the empty one within a third, all at the median; the 95th percentile is what the
 machine's other load makes of it. The removal of history is measured beside it: batches a second,
 and its longest transaction.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations

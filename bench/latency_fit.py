@@ -1,9 +1,11 @@
 """How well the step-time model describes steps it was not fitted to, table by table.
 
-    .venv/bin/python -m bench.latency_fit            # writes bench/results/latency_fit.json
+    python -m bench.latency_fit            # writes bench/results/latency_fit.json
 
 A profile is fitted as an engine fits it, to the grid of `scheduling/fit.py`. The steps held out are
 others: sizes, contexts and row counts between and beyond the grid's, drawn with a seed.
+
+Quoted in docs/latency-model.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ predicted before it is learned from. Counted over the second half:
 - accuracy: within 15 % of the truth (EcoServe, section 2.3);
 - over and under: tokens predicted too many and too few, as a share of all tokens;
 - calibration: share of answers no longer than predicted; asked for is the quantile, 60 %.
+
+Quoted in docs/length-prediction.md.
 """
 
 from __future__ import annotations

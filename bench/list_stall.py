@@ -1,9 +1,13 @@
 """What an open stream sees of others that read long lists: the longest stalls between its tokens.
 
+    python -m bench.list_stall
+
 A database of 1,000,000 rows, 100,000 batches, of which the newest 100 have failed with as many
 errors as are kept, and 10,000 files. One stream of a fake engine, a token every few milliseconds,
 is read by a process of its own; first alone, then while callers ask for every list without pause.
 A stall is what a gap between two pieces of the stream has beyond the engine's pace.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Postgres is away for a minute while people chat.
 
+    python -m bench.outage
+
 A gateway with 20 clients before the fake engine. Postgres is killed (-9) and started again after
 `OUTAGE_S`. Targets: no chat request with a known key fails, and the usage table has every token
 that the engine served.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ environment). Microseconds of thread CPU time per step: a neighbour on the same 
 longer, so the minimum is printed beside median and 95th percentile. Targets are 0.5 ms for the
 median of our own part of the whole decision (SGLang's `prepare_for_decode` is paid without us
 too), and 1 ms for the default policy's plan over the worst of the queues.
+
+Quoted in docs/benchmark-coserve.md and docs/which-policy.md.
 """
 
 from __future__ import annotations

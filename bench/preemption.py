@@ -9,6 +9,8 @@ pass. Of each pass that one of them stops, three times are taken: from the sendi
 the instant at which the device has done all that was launched, from the monitor's word to there,
 and from the word to the safepoint at which the host saw it. The target is the 99th percentile of
 the first: 5 ms.
+
+Quoted in docs/benchmark-coserve.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ run in turns on the same engine, its cache emptied before each; "file order" is 
 the order's column set to zero.
 
     python -m bench.prefix_order [--rows-per-group 3] [--repeats 1]
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How well, and how soon, small models answer 50 questions: which is the default, and why.
 
-    .venv/bin/python -m bench.questions [FOLDER ...] [--word-problems 10]
-    .venv/bin/python -m bench.questions --write questions_1_thread
-    .venv/bin/python -m bench.questions --threads 2 --write questions_2_threads
+    python -m bench.questions [FOLDER ...] [--word-problems 10]
+    python -m bench.questions --write questions_1_thread
+    python -m bench.questions --threads 2 --write questions_2_threads
 
 40 multiple-choice questions (MMLU) and 10 plain ones of our own, which alone are asked where the
 shared sets are missing; with `--word-problems` some of GSM8K too, which take half a minute each.
@@ -11,6 +11,8 @@ Each model is asked one question at a time, at temperature 0 and once more with 
 judge: the first letter from A to D that stands alone, the number after `####` or else the last, or
 a word that the answer contains. FOLDER is a Hugging Face folder; without one the default model is
 asked.
+
+Quoted in docs/engine.md.
 """
 
 from __future__ import annotations

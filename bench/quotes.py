@@ -1,11 +1,13 @@
 """How near a batch's quote is to what it comes to.
 
-    .venv/bin/python -m bench.quotes
+    python -m bench.quotes
 
 Answers: the recorded lengths of ShareGPT, ServeGen and arXiv summaries, cut into batches of 40 rows
 in their order; each is quoted by those before it, at most as many as the service looks at. Prompts:
 the batch files that lie beside the checkout, as the check of a file estimates them, beside what the
 tokenizer and chat template of the default model say. An error is a share of what was so.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ print(sum(count(json.loads(line)["body"]) for line in sys.stdin))
 
 
 def main() -> int:
-    """Measure, print, write."""
+    """Of lengths and of files that lie beside the checkout; a kind that lacks is left out."""
     errors: dict[str, list[float]] = {}
     for path in sorted((WORKLOADS / "lengths").glob("*.csv")):
         errors[f"answers_{path.stem}"] = list(answer_errors(path))

@@ -8,6 +8,8 @@ load; each knows of the other's calls what an engine said up to five seconds ago
 the median over seeds that no constant was chosen on (those are 100 to 104).
 
     python -m bench.routing [--seeds 5] [--conversations-per-s 3]
+
+Quoted in docs/engine.md.
 """
 
 from __future__ import annotations

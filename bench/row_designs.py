@@ -1,12 +1,14 @@
 """What Postgres pays for a line of a batch under several designs of its tables, side by side.
 
-    .venv/bin/python -m bench.row_designs
+    python -m bench.row_designs
 
 Rows are ingested, claimed and written by the statements of the product, as a dispatcher does it:
 128 a claim, 256 a write, lines of 700 bytes. There is no engine and no dispatcher, so that nothing
 but the server differs; `client` is what claims and writes cost on this side. Designs take turns,
 and each has a new database. That of ranges is a bound: nothing in it comes back out of order, and
 only one dispatcher takes rows.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
-"""How the service grows: chat over gateways, batches over engines: `python -m bench.scaling`.
+"""How the service grows: chat over gateways, batches over engines.
+
+    python -m bench.scaling
 
 One, two and four gateways, each with an engine of its own to fill, share one Postgres and one
 Valkey; so do the dispatchers of one, two and four engines. Engines are fakes that set the pace, so
 that throughput grows with their number for as long as the service can follow and cores are left.
 CPU is that of gateways or workers, of Postgres and of Valkey, over the requests, less what they use
 without any: where it stays, more cores do more.
+
+Quoted in docs/deploy/sizing.md.
 """
 
 from __future__ import annotations

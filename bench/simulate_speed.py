@@ -5,6 +5,8 @@
 Llama-3.1-8B on an H200 from its table: 8 chats a second (1,024 tokens in, 128 out) beside a full
 queue of offline requests (1,024 in, 64 out), two simulated minutes, chunks of 8,192 tokens. Counted
 are requests answered whole, of both classes; the time is CPU time of the simulating thread.
+
+Quoted in docs/simulate.md.
 """
 
 from __future__ import annotations

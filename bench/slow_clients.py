@@ -1,8 +1,12 @@
 """Online requests beside 500 slow clients: what everybody else sees of them.
 
+    python -m bench.slow_clients
+
 One gateway process before a fake engine. For a while one caller after another asks for whole and
 for streamed answers; then the same with 500 connections that send their heads and bodies a byte at
 a time, or ask for 16 MB and do not read. Both halves alternate, so that they see the same host.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations

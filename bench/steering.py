@@ -6,6 +6,8 @@ Postgres. Then, one after the other: results per second, with a queue behind the
 20 lines of the same project; a pause of the large batch, and its resume.
 
     python -m bench.steering [--harvest-s 45] [--profiles FOLDER]
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations

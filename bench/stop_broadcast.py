@@ -1,4 +1,6 @@
-"""What it costs that tensor-parallel ranks agree on stops: `python -m bench.stop_broadcast`.
+"""What it costs that tensor-parallel ranks agree on stops.
+
+    python -m bench.stop_broadcast
 
 Two processes play rank 0 and rank 1: they come to a safepoint every four milliseconds at the same
 instants, as ranks do that compute layers together. Printed is the time that each spends there. The
@@ -6,6 +8,8 @@ ways are shared memory, a connection within the host and, as root, one into a ne
 its own. `flag` is no way of the engine's but the least that one could cost: a word in shared memory
 that rank 0 writes when it stops, and the other rank reads without waiting. The share is the larger
 of both times in the distance of safepoints: the target is 0.1 %.
+
+Quoted in docs/runtime.md.
 """
 
 from __future__ import annotations

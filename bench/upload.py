@@ -1,8 +1,12 @@
 """A 200 MB upload through the gateway as it is started in production, into the local file store.
 
+    python -m bench.upload
+
 Target: the gateway's peak memory during the upload is less than 20 MB over what it had before.
 What is read is the kernel's own high-water mark of the gateway's process, reset just before the
 upload, so that an earlier peak hides nothing. The sender is another process.
+
+`make bench` runs it; no page quotes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """Validation of the largest allowed batch: 50,000 lines of 4 KB into rows of a real Postgres.
 
+    python -m bench.validate
+
 Target: 10 s. The file lies on disk in the local file store; what is timed is the stage as the
 worker runs it, from the first query to the commit. A second run has a fault in every line.
+
+`make bench` runs it; no page quotes it.
 """
 
 from __future__ import annotations

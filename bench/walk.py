@@ -12,6 +12,8 @@ out.
     body         files that another file handed the request's body to, raw or parsed, in that order
     returns      how often it was handed to a file that had it before; `api/` is one place here: it
                  checks a body by tables of rules, which lie in many files
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations

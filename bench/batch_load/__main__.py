@@ -3,6 +3,8 @@
 The whole stack under its own supervisor on a durable Postgres; only the engine is a fake, behind
 HTTP, that answers after 20 ms. CPU figures hold for the machine they were taken on: on shared
 cores they grow with the load of the neighbours, which `environment` names.
+
+Quoted in docs/benchmark-batch.md and docs/deploy/sizing.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ limits, once with one whose limits are kept in a real Valkey.
 
 `python -m bench.gateway_compare --before CHECKOUT` compares it with an earlier one: whole answers
 alone, in one run, without the others.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ gap is counted only beyond the engine's own; and sends one batch of one line aft
 Attackers run at a lower priority: they would be on other machines.
 
 Writes `bench/results/isolation.json` and the table of `docs/security.md`, unless attacks are named.
+
+Quoted in docs/security.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ can, while another sends one line at a time and waits for its answer. Then the w
 a while in which as many batches are made, and come back.
 
 Writes `bench/results/small_batches.json` unless `--batches` or `--away` says otherwise.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
