@@ -27,20 +27,11 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
-from bench.ablation import (
-    DEVICES,
-    ONLINE,
-    OUTSTANDING,
-    Case,
-    offline_lengths,
-    online_requests,
-)
 from bench.against_stock import (
     BEST,
     CHOICE_SEED,
     LOADS,
     MIXED,
-    Cell,
     chosen,
     find,
     show_means,
@@ -48,6 +39,15 @@ from bench.against_stock import (
 )
 from bench.against_stock import OUT as SIMULATED
 from bench.calibration import Run, beside, inside, simulated, without_overlap
+from bench.cells import (
+    DEVICES,
+    ONLINE,
+    OUTSTANDING,
+    Case,
+    Cell,
+    offline_lengths,
+    online_requests,
+)
 from bench.coserve_bench.compare import Comparison, run_to_end
 from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options

@@ -2,7 +2,7 @@
 
     python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv] [--seeds 101]
 
-Chat is that of bench.ablation; its own P99 of first tokens and of gaps, without offline work, are
+Chat is that of bench/cells.py; its own P99 of first tokens and of gaps, without offline work, are
 1. `conserve_v2` is shown targets of a half to three times these: both, and either of them with the
 other one out of the way; with both out of the way the chunk is swept. Stock engines know no
 targets. What an operator can turn there is swept: offline requests outstanding, and for SGLang's
@@ -17,26 +17,27 @@ Quoted in docs/scheduler.md.
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench.ablation import (
+from bench.cells import (
     FOR_RULES,
-    ONLINE,
     OUTSTANDING,
     Case,
+    cases_of,
+    cell_parser,
     make_device,
     offline_lengths,
     online_requests,
     p99s,
+    run_cases,
     steady_load,
 )
 from bench.paths import RESULTS, ROOT
-from bench.report import option_parser, write_cells
+from bench.report import write_cells
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.device import engine_for
@@ -246,21 +247,12 @@ def plot(points: list[Point]) -> str:
 
 def main() -> int:
     """Sweep, write down, draw."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--workloads", type=Path, default=ONLINE)
-    parser.add_argument("--devices", default="h200-llama-3.1-8b,h100-llama-3.1-8b")
-    parser.add_argument("--loads", default="azure-conv,burstgpt")
+    devices = ("h200-llama-3.1-8b", "h100-llama-3.1-8b")
+    parser = cell_parser(__doc__, devices=devices, loads=("azure-conv", "burstgpt"))
     parser.add_argument("--seeds", default="101,102")
-    parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    cases = [
-        Case(device, load, int(seed), **FOR_RULES)
-        for device in args.devices.split(",")
-        for load in args.loads.split(",")
-        for seed in args.seeds.split(",")
-    ]
-    with ProcessPoolExecutor(args.processes) as pool:
-        cells = list(pool.map(sweep, cases, [args.workloads] * len(cases)))
+    cases = cases_of(args.devices, args.loads, args.seeds, **FOR_RULES)
+    cells = run_cases(cases, sweep, args)
     points = averages(cells)
     higher = {axis: above(points, axis) for axis in AXES}
     written: dict[str, Any] = {
