@@ -15,6 +15,7 @@ Quoted in docs/emulated-device.md and docs/benchmark-coserve.md.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -204,50 +205,64 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     results = json.loads(args.results.read_text())
     environment = results["environment"]
-    options = environment["options"]
-    table = str(options["device"]).removeprefix(EMULATED)
+    told = environment["options"]
+    measured: dict[str, Any] = {
+        "device": told["device"],
+        **compared(results, device_of(told, args), args),
+        "engine_passes": environment.get("emulated_passes"),
+        "engine_load_average": environment["load_average"],
+    }
+    name = "calibration_cpu" if args.profile else "calibration"
+    report(name, measured, {"figures_inside": at_least(float(measured["figures_compared"]))})
+    return 0  # a miss is told, and no failure
+
+
+def device_of(told: dict[str, Any], args: argparse.Namespace) -> SimulatedDevice:
+    """The device that a benchmark with these options had."""
     size = EngineSize(
-        kv_tokens=options["kv_tokens"],
-        slots=options["slots"],
-        chunk_tokens=options["chunk_tokens"],
+        kv_tokens=told["kv_tokens"],
+        slots=told["slots"],
+        chunk_tokens=told["chunk_tokens"],
         overhead_s=args.overhead_ms / MS,
     )
-    device = (
-        profile_device(table, load_profile(args.profile), size)
-        if args.profile
-        else find_device(table, size)
-    )
-    device = without_overlap(device) if args.results_at_once else device
+    table = str(told["device"]).removeprefix(EMULATED)
+    if args.profile:
+        device = profile_device(table, load_profile(args.profile), size)
+    else:
+        device = find_device(table, size)
+    return without_overlap(device) if args.results_at_once else device
+
+
+def compared(
+    results: dict[str, Any], device: SimulatedDevice, args: argparse.Namespace
+) -> dict[str, Any]:
+    """All that is asked for of a benchmark's results, and how many figures are inside."""
+    environment = results["environment"]
+    told = environment["options"]
     targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
-    sent = generated_runs(options, targets)
+    sent = generated_runs(told, targets)
     engines = {
-        name: told
-        for name, told in results["systems"].items()
+        name: figures
+        for name, figures in results["systems"].items()
         if re.split("[@:]", name)[0] in POLICIES
     }
-    measured: dict[str, Any] = {"device": options["device"]}
-    all_figures = compare(device, engines, options, sent)
-    measured |= all_figures
+    figures = compare(device, engines, told, sent)
+    measured = dict(figures)
     if args.pause:
         at_s, length_s = map(float, args.pause.split(","))
         for name, engine in engines.items():
-            paused = simulated(device, name, options, sent, (at_s, length_s))
+            paused = simulated(device, name, told, sent, (at_s, length_s))
             pair = _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
             measured[f"{said(name)}, paused"] = {"ttft_ms p99": pair}
     if args.longer_prompts:
         slower = replace(device, times=LongerPrompts(device.times, args.longer_prompts))
-        longer = compare(slower, engines, options, sent)
-        measured |= {
-            f"{name}, prompts {args.longer_prompts:g}": pairs for name, pairs in longer.items()
-        }
+        longer = compare(slower, engines, told, sent)
+        words = f"prompts {args.longer_prompts:g}"
+        measured |= {f"{name}, {words}": pairs for name, pairs in longer.items()}
         measured["figures_inside_with_longer_prompts"] = inside(longer.values())
-    measured["engine_passes"] = environment.get("emulated_passes")
-    measured["engine_load_average"] = environment["load_average"]
-    measured["figures_inside"] = inside(all_figures.values())
-    measured["figures_compared"] = compared = sum(map(len, all_figures.values()))
-    name = "calibration_cpu" if args.profile else "calibration"
-    report(name, measured, {"figures_inside": at_least(float(compared))})
-    return 0  # a miss is told, and no failure
+    measured["figures_inside"] = inside(figures.values())
+    measured["figures_compared"] = sum(map(len, figures.values()))
+    return measured
 
 
 if __name__ == "__main__":

@@ -63,9 +63,25 @@ class Got:
     rows_per_min: float = 0.0
     num_failed: int = 0
 
+    def seconds(self) -> dict[str, float]:
+        """First tokens and gaps at the median and the 99th percentile."""
+        return {
+            "ttft_p50_s": statistics.median(self.ttft_s),
+            "ttft_p99_s": at_share(self.ttft_s, 0.99),
+            "gap_p50_s": statistics.median(self.gaps_s),
+            "gap_p99_s": at_share(self.gaps_s, 0.99),
+        }
 
-def p99(values: list[float]) -> float:
-    return at_share(values, 0.99)
+    def show(self, name: str) -> None:
+        """Print a line of it."""
+        ms = {figure: 1000 * value for figure, value in self.seconds().items()}
+        print(
+            f"  {name:8} first token P50 {ms['ttft_p50_s']:.0f} ms, P99 {ms['ttft_p99_s']:.0f}; "
+            f"gap P50 {ms['gap_p50_s']:.0f}, P99 {ms['gap_p99_s']:.0f}; "
+            f"{self.rows_per_min:.0f} rows a minute; "
+            f"{len(self.ttft_s)} chats, {self.num_failed} failed",
+            flush=True,
+        )
 
 
 def body_of(prompt: str, tokens: int) -> dict[str, Any]:
@@ -200,42 +216,39 @@ async def measure(vllm: Vllm, database_url: str, broker: str, folder: Path, seco
                 await chat(online, seconds, got)
                 after = await num_results(database) if ours else rows.num
                 got.rows_per_min = 60 * (after - before) / (time.monotonic() - began_s)
-        shown = [1000 * one for one in (statistics.median(got.ttft_s), p99(got.ttft_s))]
-        shown += [1000 * one for one in (statistics.median(got.gaps_s), p99(got.gaps_s))]
-        print(
-            f"  {name:8} first token P50 {shown[0]:.0f} ms, P99 {shown[1]:.0f}; "
-            f"gap P50 {shown[2]:.0f}, P99 {shown[3]:.0f}; {got.rows_per_min:.0f} rows a minute; "
-            f"{len(got.ttft_s)} chats, {got.num_failed} failed",
-            flush=True,
-        )
+        got.show(name)
         return got
 
     try:
         found = {"alone": await run("alone")}
-        alone = found["alone"]
-        targets["ttft_ms"] = 1000 * MARGIN * p99(alone.ttft_s)
-        targets["tbt_ms"] = 1000 * MARGIN * p99(alone.gaps_s)
+        alone = found["alone"].seconds()
+        targets["ttft_ms"] = 1000 * MARGIN * alone["ttft_p99_s"]
+        targets["tbt_ms"] = 1000 * MARGIN * alone["gap_p99_s"]
         found["ours"] = await run("ours", ours=True)
         found["raw"] = await run("raw", RAW)
         found["fixed"] = await run("fixed", FIXED)
     finally:
         await database.dispose()
+    return told(found)
+
+
+def told(found: dict[str, Got]) -> dict[str, Any]:
+    """Figures of every run, and those of chat over chat alone, of rows over rows sent raw."""
+    alone, raw = found["alone"].seconds(), max(1.0, found["raw"].rows_per_min)
     measured: dict[str, Any] = {}
     for name, got in found.items():
+        seconds = got.seconds()
         measured |= {
-            f"{name}_ttft_p50_s": round(statistics.median(got.ttft_s), 4),
-            f"{name}_ttft_p99_s": round(p99(got.ttft_s), 4),
-            f"{name}_gap_p50_s": round(statistics.median(got.gaps_s), 4),
-            f"{name}_gap_p99_s": round(p99(got.gaps_s), 4),
+            **{f"{name}_{figure}": round(value, 4) for figure, value in seconds.items()},
             f"{name}_rows_per_min": round(got.rows_per_min, 1),
             f"{name}_chats": len(got.ttft_s),
         }
         if name != "alone":
-            measured[f"{name}_ttft_p99_over_alone"] = round(p99(got.ttft_s) / p99(alone.ttft_s), 3)
-            measured[f"{name}_gap_p99_over_alone"] = round(p99(got.gaps_s) / p99(alone.gaps_s), 3)
-    raw = found["raw"].rows_per_min
-    measured["ours_rows_over_raw"] = round(found["ours"].rows_per_min / max(1.0, raw), 3)
-    measured["fixed_rows_over_raw"] = round(found["fixed"].rows_per_min / max(1.0, raw), 3)
+            for figure in ("ttft_p99", "gap_p99"):
+                ratio = seconds[f"{figure}_s"] / alone[f"{figure}_s"]
+                measured[f"{name}_{figure}_over_alone"] = round(ratio, 3)
+    for name in ("ours", "fixed"):
+        measured[f"{name}_rows_over_raw"] = round(found[name].rows_per_min / raw, 3)
     return measured
 
 
