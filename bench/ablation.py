@@ -3,7 +3,7 @@
     python -m bench.ablation                 # every rule; bench/results/ablation.json
     python -m bench.ablation --policies      # the policies; bench/results/policies.json
 
-What a cell is stands in bench/cells.py. Its window lasts for three lifetimes of an offline request,
+bench/cells.py says what a cell is. Its window lasts for three lifetimes of an offline request,
 or until 320 online requests have come if that is later; for the rules for one, or until 160 have
 come, each with three seeds.
 
