@@ -16,7 +16,7 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +70,10 @@ async def add_whole_batch(database: Database, store: LocalFileStore, file_id: st
         return batch.id
 
 
-async def measure(
-    url: str, engine_url: str, folder: Path, changes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Dispatch a batch to its end for each of `IN_FLIGHT`; in a schema with these changes."""
+async def measure(url: str, engine_url: str, folder: Path) -> dict[str, Any]:
+    """Dispatch a batch to its end for each of `IN_FLIGHT`."""
     database = Database(url, pool_size=4, ask_first=False, limit_s=WORK_LIMIT_S)
     store = LocalFileStore(folder)
-    for statement in changes:
-        async with database.unit_of_work() as session:
-            await session.execute(text(statement))
     measured: dict[str, Any] = {"num_rows": NUM_ROWS, "line_bytes": LINE_BYTES}
     for number, in_flight in enumerate(IN_FLIGHT):
         batch_id = await add_whole_batch(database, store, f"file-input-{number}")
@@ -127,9 +122,7 @@ async def _dispatched(
 
 def main() -> int:
     """Start a Postgres and a fake engine, measure, report."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--sql", action="append", default=[], help="run before it: another schema")
-    options = parser.parse_args()
+    option_parser(__doc__).parse_args()
     freeze_gc()
     with (
         scratch_folder() as folder,
@@ -137,13 +130,13 @@ def main() -> int:
         quick_engine(LATENCY_MS) as engine,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        measured = runner.run(measure(url, engine.url, folder / "files", options.sql))
+        measured = runner.run(measure(url, engine.url, folder / "files"))
     usual = IN_FLIGHT[0]
     targets = {
         f"dispatcher_cpu_us_per_row_{usual}": at_most(TARGET_CPU_US),
         f"rows_per_s_{usual}": at_least(TARGET_ROWS_PER_S),
     }
-    return report("batch_dispatch", measured, targets, keep=not options.sql)
+    return report("batch_dispatch", measured, targets)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """The simulator beside an engine: the same device, arrivals, lengths, targets and sizes.
 
-    python -m bench.calibration .coserve/bench/results.json --results-at-once [--pause 120.5,0.45]
+    python -m bench.calibration .coserve/bench/results.json --results-at-once
     python -m bench.calibration .coserve/bench/results.json --profile FILE --overhead-ms 5
 
 Reads what `coserve bench coserve --device emulated:NAME` wrote (generated arrivals, `--scale 1`),
 or for a CPU the same with the profile that its engine stored. Simulates every system of it, those
 of stock SGLang with our policies of that name, and compares percentiles and offline tokens.
-Latencies within 15 % and offline tokens within 10 % are asked. `--pause` lays one over chat, as
-where the server's process stands still: who is sent in it reaches the engine at its end. First
-tokens at P99 are then told once more.
+Latencies within 15 % and offline tokens within 10 % are asked.
 
 Quoted in docs/emulated-device.md and docs/benchmark-coserve.md.
 """
@@ -108,10 +106,8 @@ def simulated(
     system: str,
     options: dict[str, Any],
     sent: Sequence[Run],
-    pause: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Any]:
-    """The same runs, simulated and summarised; ``pause`` is where one begins, and its length."""
-    paused_s, ends_s = pause[0], sum(pause)
+    """The same runs, simulated and summarised."""
     system, _, level = system.partition(":")
     system, _, setting = system.partition("@")
     policy = POLICIES[system]
@@ -123,10 +119,7 @@ def simulated(
     runs = []
     for repeat, one in enumerate(sent):
         load = SimulatedLoad(
-            [
-                replace(r, arrival_s=ends_s) if paused_s <= r.arrival_s < ends_s else r
-                for r in one.online
-            ],
+            list(one.online),
             None if "online-only" in system else one.offline(),
             options["outstanding"],
             options["duration_s"],
@@ -136,8 +129,6 @@ def simulated(
         slo = Slo(one.targets.ttft_s, one.targets.tbt_s)
         made = create_policy(policy, device.model, settings)
         run = replay(device, made, load, slo, repeat=repeat)
-        for record, request in zip(run.result.online, one.online, strict=True):
-            record.scheduled_s = request.arrival_s
         runs.append(run)
     targets = {repeat: one.targets for repeat, one in enumerate(sent)}
     return summarise(runs, runs, targets, (1.0,))
@@ -195,7 +186,6 @@ def main(argv: list[str] | None = None) -> int:
     """Compare, print, write `bench/results/calibration.json`, or `calibration_cpu.json`."""
     parser = option_parser(__doc__)
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
-    parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
     parser.add_argument(
         "--results-at-once", action="store_true", help="no overlap loop, as in an engine on a CPU"
     )
@@ -248,12 +238,6 @@ def compared(
     }
     figures = compare(device, engines, told, sent)
     measured = dict(figures)
-    if args.pause:
-        at_s, length_s = map(float, args.pause.split(","))
-        for name, engine in engines.items():
-            paused = simulated(device, name, told, sent, (at_s, length_s))
-            pair = _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
-            measured[f"{said(name)}, paused"] = {"ttft_ms p99": pair}
     if args.longer_prompts:
         slower = replace(device, times=LongerPrompts(device.times, args.longer_prompts))
         longer = compare(slower, engines, told, sent)

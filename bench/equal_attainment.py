@@ -1,6 +1,6 @@
 """All policies at equal attainment: offline tokens once chat's targets are met, simulated.
 
-    python -m bench.equal_attainment [--traces azure-conv] [--policies bros,xllm] [--page]
+    python -m bench.equal_attainment [--traces azure-conv] [--policies bros,xllm]
 
 Llama-3.1-8B on an H100, chat of a trace beside four batches of documents. Targets are a multiple of
 online-only's own P99 of TTFT and of gaps. Each policy is turned up until less than 99 % of first

@@ -27,7 +27,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.extension import extend
-from bench.report import Target, at_least, at_most, report, scratch_folder
+from bench.report import Target, at_least, at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import progress
@@ -189,6 +189,7 @@ async def measure(url: str) -> dict[str, list[list[Prediction]]]:
 
 def main() -> int:
     """Run it all; 0 if every target was met."""
+    option_parser(__doc__).parse_args()
     with scratch_folder() as folder, postgres_url(folder) as url:
         said = asyncio.run(measure(url))
     measured: dict[str, object] = {}

@@ -23,7 +23,7 @@ import httpx
 from sqlalchemy import text
 
 from batch.removal import STEP_ROWS
-from bench.report import at_most, at_share, environment, report, scratch_folder
+from bench.report import at_most, at_share, environment, option_parser, report, scratch_folder
 from bench.servers import Server, gateway_within, postgres_url, valkey_url
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import retention
@@ -188,6 +188,7 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
+    option_parser(__doc__).parse_args()
     load = environment()["load_1min"]
     with scratch_folder() as home, postgres_url(home) as url, valkey_url(home) as broker:
         measured = asyncio.run(run(url, broker, home))

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from bench.paths import RESULTS
-from bench.report import write_cells
+from bench.report import option_parser, write_cells
 from engine_adapter.gpu_tables.gpu_table import (
     CUDA_GRAPH_BATCH_SIZES,
     DEFAULT_HOST_S,
@@ -77,6 +77,7 @@ def measure(name: str, seed: int = 1) -> dict[str, Any]:
 
 def main() -> int:
     """Print and keep the errors of every table."""
+    option_parser(__doc__).parse_args()
     found = {name: measure(name) for name in gpu_table_names()}
     write_cells(OUT, found)
     print("held-out error %, mean / p95:")

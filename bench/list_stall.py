@@ -27,7 +27,7 @@ from sqlalchemy import text
 
 from batch.intake.check import MAX_REPORTED_FAULTS, FileCheck
 from bench.gateway_compare.load import body
-from bench.report import at_most, at_share, report, scratch_folder
+from bench.report import at_most, at_share, option_parser, report, scratch_folder
 from bench.servers import Server, one_gateway
 from engine_adapter.client.base import CHAT_PATH
 from store.models import DEFAULT_PROJECT_ID
@@ -184,6 +184,7 @@ async def measure(gateway: Server) -> dict[str, Any]:
 
 
 def main() -> int:
+    option_parser(__doc__).parse_args()
     with scratch_folder() as folder, one_gateway(folder, fill) as gateway:
         measured = asyncio.run(measure(gateway))
     return report("list_stall", measured, TARGETS)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from openai import APIError, AsyncOpenAI
 
-from bench.report import at_most, report, scratch_folder
+from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import Server, gateway_within, postgres_url, valkey_url
 from coserve.local import postgres
 from coserve.local.part import ManagedProcess
@@ -114,6 +114,7 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
+    option_parser(__doc__).parse_args()
     with scratch_folder() as home, postgres_url(home) as url, valkey_url(home) as broker:
         measured = asyncio.run(run(url, broker, home))
     targets = {"num_failed": at_most(0.0), "tokens_not_written": at_most(0.0)}

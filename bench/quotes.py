@@ -25,7 +25,7 @@ import orjson
 from batch.intake.check import FileCheck
 from batch.intake.quote import Contents
 from bench.paths import ENGINE_PYTHON, MODEL_DIR, WORKLOADS
-from bench.report import at_most, report
+from bench.report import at_most, option_parser, report
 from store.repositories.progress import HISTORY_BATCHES
 
 ROWS: Final = 40
@@ -47,6 +47,7 @@ print(sum(count(json.loads(line)["body"]) for line in sys.stdin))
 
 def main() -> int:
     """Of lengths and of files that lie beside the checkout; a kind that lacks is left out."""
+    option_parser(__doc__).parse_args()
     errors: dict[str, list[float]] = {}
     for path in sorted((WORKLOADS / "lengths").glob("*.csv")):
         errors[f"answers_{path.stem}"] = list(answer_errors(path))

@@ -308,13 +308,13 @@ def figures(turns: list[Turn]) -> dict[str, float]:
 def main() -> int:
     parser = option_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--conversations-per-s", type=float, default=8.0)
     options = parser.parse_args()
     measured: dict[str, float] = {"conversations_per_s": options.conversations_per_s}
     for name in ROUTINGS:
-        seeds = range(options.first_seed, options.first_seed + options.seeds)
-        runs = [figures(run(name, seed, options.conversations_per_s)) for seed in seeds]
+        runs = [
+            figures(run(name, seed, options.conversations_per_s)) for seed in range(options.seeds)
+        ]
         for figure in runs[0]:
             measured[f"{name}_{figure}"] = round(median(one[figure] for one in runs), 3)
     best = min(measured["fewest_open_ttft_p99_ms"], measured["round_robin_ttft_p99_ms"])

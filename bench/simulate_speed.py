@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from bench.report import Target, at_least, report
+from bench.report import Target, at_least, option_parser, report
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import NAMES
@@ -56,6 +56,7 @@ def requests_per_minute(policy: str) -> dict[str, float]:
 
 def main() -> int:
     """Every policy; the best of three, since a neighbour on the core makes it slower."""
+    option_parser(__doc__).parse_args()
     measured: dict[str, Any] = {}
     targets: dict[str, Target] = {}
     for policy in NAMES:

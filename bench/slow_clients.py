@@ -24,7 +24,7 @@ import orjson
 
 from bench.gateway_compare.load import body
 from bench.processes import memory_mib
-from bench.report import at_most, report, scratch_folder
+from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import Server, one_gateway
 
 NUM_HEADS, NUM_BODIES, NUM_READERS = 220, 220, 60
@@ -134,6 +134,7 @@ async def measure(gateway: Server) -> dict[str, Any]:
 
 
 def main() -> int:
+    option_parser(__doc__).parse_args()
     with scratch_folder() as folder, one_gateway(folder) as gateway:
         measured = asyncio.run(measure(gateway))
     return report("slow_clients", measured, TARGETS)

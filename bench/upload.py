@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from bench.processes import cpu_s, memory_mib, reset_high_water_mark
-from bench.report import at_most, report, scratch_folder
+from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import Server, one_gateway
 
 UPLOAD_BYTES = 200 * 1000 * 1000
@@ -65,6 +65,7 @@ def measure(gateway: Server) -> dict[str, Any]:
 
 def main() -> int:
     """Start the gateway and what it needs, measure, report."""
+    option_parser(__doc__).parse_args()
     with scratch_folder() as folder, one_gateway(folder) as gateway:
         measured = measure(gateway)
     return report("upload", measured, {"rss_growth_mib": at_most(TARGET_MIB)})

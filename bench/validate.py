@@ -25,7 +25,7 @@ from batch.files.local import LocalFileStore
 from batch.intake.create import create
 from batch.intake.upload import Upload, record
 from batch.intake.validate import validate
-from bench.report import at_most, report, scratch_folder
+from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import arrival as arrivals
@@ -111,6 +111,7 @@ async def measure(url: str, folder: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Start a Postgres, migrate it, measure, report."""
+    option_parser(__doc__).parse_args()
     with scratch_folder() as folder, postgres_url(folder) as url:
         measured = asyncio.run(measure(url, folder / "files"))
     targets = {"valid_wall_s": at_most(TARGET_S), "every_line_bad_wall_s": at_most(TARGET_S)}
