@@ -250,9 +250,8 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
 
 async def _tell(session: AsyncSession, batch: Batch, target: BatchStatus, status: str) -> None:
     """Write the webhook deliveries of a response's end."""
-    event_type = events.type_of_response(status)
     event_ids = {batch.id: events.new_event_id()}
-    await deliveries.publish(session, event_ids, status=target, event_type=event_type)
+    await deliveries.publish(session, event_ids, status=target, event_type=f"response.{status}")
 
 
 def _ending(

@@ -3,10 +3,12 @@
     python -m bench.against_stock                  # half an hour on two cores
     python -m bench.against_stock --seconds 200    # begins nothing new after that; call it again
 
-Chat, batches, windows and ratios are those of bench.ablation. Stock's setting, five chunk
+Chat, batches, windows and ratios are those of bench/cells.py. Stock's setting, five chunk
 sizes with and without mixing, is chosen for each device and load by P90 of first tokens on a seed
 of its own, and shown on three others; so is the best of those that mix, whose gaps are shorter.
 Writes bench/results/against_stock.json cell by cell, and prints a table of it, with what was asked.
+
+Quoted in docs/benchmark-coserve.md and docs/scheduler.md.
 """
 
 from __future__ import annotations
@@ -19,25 +21,28 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-from bench.ablation import (
+from bench.cells import (
     DEVICES,
     FOR_RULES,
+    SEEDS,
     TRACES,
     WITH_PACE,
-    WORKLOADS,
     Case,
+    Cell,
+    System,
+    Systems,
     averages,
+    cell_parser,
     run_case,
     show,
 )
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from bench.paths import RESULTS
+from bench.report import write_cells
 
-RESULTS = Path(__file__).parent / "results" / "against_stock.json"
+OUT = RESULTS / "against_stock.json"
 LOADS = (*TRACES, "gamma", "on-off")
 CHOICE_SEED = 201
-SEEDS = (101, 102, 103)
 STOCK, OURS = "sglang_priority", "conserve_v2"
 BEST, MIXED = "stock at its best", "stock, mixing"
 SETTINGS = tuple(
@@ -46,26 +51,22 @@ SETTINGS = tuple(
 OTHERS = ("non_preemptive", "sarathi_p", "conserve_v1", OURS)
 IN_TIME = ("ttft_ok_125", "gap_ok_125")
 ASKED = {"ttft_s": 1.10, "gap_s": 1.10, "tpot_s": 1.3}
-Systems = dict[str, tuple[str, PolicySettings]]
-Cell = dict[str, Any]
 
 
 def stock_systems() -> Systems:
     """Stock in every setting; `non_preemptive` is what offline tokens are a share of."""
-    plain = PolicySettings()
-    settings = {f"{STOCK}@{setting}": (STOCK, plain) for setting in SETTINGS}
-    return {"non_preemptive": ("non_preemptive", plain), **settings}
+    settings = {f"{STOCK}@{setting}": System(STOCK) for setting in SETTINGS}
+    return {"non_preemptive": System("non_preemptive"), **settings}
 
 
 def shown_systems(choice: Cell) -> Systems:
     """Those that are compared, with stock as it was chosen."""
-    plain = PolicySettings()
-    made: Systems = {name: (name, plain) for name in OTHERS}
-    made[f"{OURS}{WITH_PACE}"] = (OURS, plain)
+    made = {name: System(name) for name in OTHERS}
+    made[f"{OURS}{WITH_PACE}"] = System(OURS)
     settings = chosen(choice)
     chunk = settings[BEST].partition("@")[2].partition("+")[0]
-    made[f"sglang_no_preemption@{chunk}"] = ("sglang_no_preemption", plain)
-    return {**made, **dict.fromkeys(settings.values(), (STOCK, plain))}
+    made[f"sglang_no_preemption@{chunk}"] = System("sglang_no_preemption")
+    return {**made, **dict.fromkeys(settings.values(), System(STOCK))}
 
 
 def best_setting(choice: Cell, ending: str = "") -> str:
@@ -113,14 +114,14 @@ def run_all(cells: list[Cell], args: argparse.Namespace) -> None:
                 if len(running) >= args.processes or time.monotonic() > until_s:
                     break
                 if case not in running.values():
-                    running[pool.submit(run_case, case, systems, args.workloads)] = case
+                    running[pool.submit(run_case, case, args.workloads, systems)] = case
             if not running:
                 return
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 cells.append(done.result())
                 print(running.pop(done), flush=True)
             cells.sort(key=lambda cell: cell["case"])
-            args.out.write_text(json.dumps(cells, indent=1) + "\n")
+            write_cells(args.out, cells)
 
 
 def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
@@ -228,14 +229,10 @@ def show_means(cells: list[Cell], choices: list[Cell], devices: Sequence[str]) -
 
 def main() -> int:
     """Run, then print every device's means and the table."""
-    asked = argparse.ArgumentParser(prog="bench.against_stock", description=__doc__.split("\n")[0])
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--devices", default=",".join(DEVICES))
-    asked.add_argument("--loads", default=",".join(LOADS))
-    asked.add_argument("--processes", type=int, default=2)
-    asked.add_argument("--seconds", type=float, default=float("inf"))
-    asked.add_argument("--out", type=Path, default=RESULTS)
-    args = asked.parse_args()
+    parser = cell_parser(__doc__, loads=LOADS)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
     run_all(cells, args)
     choices = [cell for cell in cells if cell["case"][2] == CHOICE_SEED]

@@ -1,29 +1,32 @@
 """Titles and tags beside chat, as Open WebUI asks for them: what they cost the next first token.
 
     COSERVE_MODEL_ALIASES=tasks=SmolLM2-135M-Instruct@flex make run
-    .venv/bin/python -m bench.background_tasks        (4 minutes; --save writes bench/results)
+    python -m bench.background_tasks        (4 minutes; --save writes bench/results)
 
 Chats come at random instants. Each is followed by three calls over the whole conversation (title,
 tags, follow-up questions), as Open WebUI makes them: to the chat's own name of the model, or to an
 alias whose default tier is flex. Phases with neither, the first and the second alternate. The key
 is made for the run: flex waits for room, as docs/open-webui.md advises.
+
+Quoted in docs/open-webui.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
 import statistics
+import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-ROOT: Final = Path(__file__).parents[1]
-RESULT: Final = ROOT / "bench" / "results" / "background_tasks.json"
+from bench.paths import RESULTS, ROOT
+from bench.report import option_parser, write_cells
+
+OUT: Final = RESULTS / "background_tasks.json"
 ALIAS: Final = "tasks"
 CHAT_TOKENS, TASK_TOKENS = 24, 32
 FLEX_WAIT_S = 60
@@ -132,8 +135,8 @@ def _figures(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def main() -> int:
+    parser = option_parser(__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--model", default="SmolLM2-135M-Instruct")
     parser.add_argument("--seconds", type=float, default=225.0, help="of all phases together")
@@ -143,13 +146,12 @@ def main() -> None:
     admin_key = (ROOT / ".coserve" / "admin-key").read_text().strip()
     key = asyncio.run(waiting_key(chosen.url, admin_key))
     found = asyncio.run(measure(chosen.url, key, chosen.model, chosen.seconds, chosen.rate))
-    text = json.dumps(
-        {"seconds": chosen.seconds, "rate": chosen.rate, "first_token": found}, indent=1
-    )
-    print(text)
+    told = {"seconds": chosen.seconds, "rate": chosen.rate, "first_token": found}
+    print(json.dumps(told, indent=1))
     if chosen.save:
-        RESULT.write_text(text + "\n")
+        write_cells(OUT, told)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

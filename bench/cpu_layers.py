@@ -6,6 +6,8 @@ The shapes are those of SmolLM2-135M: thirty layers and the output layer, on one
 run in turns and the shortest of `TURNS` counts, so that a neighbour on the machine hurts neither.
 One layer is timed and counted thirty times. Prints JSON: for each type and number of tokens,
 milliseconds of thread CPU time. Runs in the engine's environment; needs no engine.
+
+Quoted in docs/engine.md.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
 """Server time of the dashboard's pages with 10,000 batches and 1,000,000 rows.
 
+    python -m bench.dashboard_pages [--only overview]
+
 Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Beside them are
 100,000 entries of the audit log and 50,000 deliveries of webhooks. Each page is asked for one after
 the other, with nobody else there; so is the search, which looks through all. The history is full:
 a point for every step of every length. Target: 300 ms at the 95th percentile of every page. Beside
 it stands the processor time that gateway, client and Postgres spend on one: about the same however
 busy the machine is. `--only overview` measures the pages whose names begin so, and writes nothing.
+
+Quoted in docs/dashboard.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
-import tempfile
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import httpx
-import psutil
 from sqlalchemy import text
 
-from bench.report import environment, report
+from bench.processes import postgres_cpu_s, postgres_pid
+from bench.report import at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
@@ -155,16 +155,6 @@ PAGES = {
 }
 
 
-def _spent_s(postmaster: psutil.Process) -> float:
-    """Processor time so far: of this process, of Postgres, of its ended backends."""
-    times = postmaster.cpu_times()
-    spent = time.process_time() + times.children_user + times.children_system
-    for one in (postmaster, *postmaster.children()):
-        with suppress(psutil.NoSuchProcess):
-            spent += sum(one.cpu_times()[:2])
-    return spent
-
-
 async def measure(
     url: str, pages: dict[str, str]
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
@@ -178,8 +168,11 @@ async def measure(
     async with database.engine.connect() as connection:
         bare = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await bare.execute(text("VACUUM ANALYZE"))
-        backend = psutil.Process(await bare.scalar(text("SELECT pg_backend_pid()")))
-        postmaster = psutil.Process(backend.ppid())
+    postgres = await postgres_pid(database)
+
+    def spent_so_far_s() -> float:
+        return time.process_time() + postgres_cpu_s(postgres)
+
     took: dict[str, list[float]] = {}
     spent: dict[str, float] = {}
     async with operator_site(database) as site, site.admin() as client:
@@ -190,25 +183,25 @@ async def measure(
         for name, path in pages.items():
             reply = await client.get(f"/admin{path}")
             assert reply.status_code == 200, (name, reply.status_code)
-            took[name], spent_s = [], _spent_s(postmaster)
+            took[name], spent_s = [], spent_so_far_s()
             for _ in range(NUM_READS):
                 began_s = time.perf_counter()
                 await client.get(f"/admin{path}")
                 took[name].append(1000 * (time.perf_counter() - began_s))
-            spent[name] = 1000 * (_spent_s(postmaster) - spent_s) / NUM_READS
+            spent[name] = 1000 * (spent_so_far_s() - spent_s) / NUM_READS
             print(f"  {name}: {sorted(took[name])[NUM_READS // 2]:.0f} ms", flush=True)
     await database.dispose()
     return took, spent
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = option_parser(__doc__)
     parser.add_argument("--only", default="", help="names of pages begin with this")
     only = parser.parse_args().only
     pages = {name: path for name, path in PAGES.items() if name.startswith(only)}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, postgres_url(Path(folder)) as url:
+    with scratch_folder() as folder, postgres_url(folder) as url:
         took, spent = asyncio.run(measure(url, pages))
-    measured: dict[str, object] = {"environment": environment()}
+    measured: dict[str, object] = {}
     targets = {}
     for name, values in took.items():
         values.sort()
@@ -216,11 +209,8 @@ def main() -> int:
         measured[f"{word}_p50_ms"] = round(values[len(values) // 2], 1)
         measured[f"{word}_p95_ms"] = round(values[int(0.95 * len(values)) - 1], 1)
         measured[f"{word}_cpu_ms"] = round(spent[name], 1)
-        targets[f"{word}_p95_ms"] = (TARGET_MS, False)
-    if only:
-        print("\n".join(f"{name}: {value}" for name, value in measured.items()))
-        return 0
-    return 0 if report("dashboard_pages", measured, targets) else 1
+        targets[f"{word}_p95_ms"] = at_most(TARGET_MS)
+    return report("dashboard_pages", measured, targets, keep=not only)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,16 @@ two cores can follow: Qwen3-32B on 2, 4 and 8 H100s. Stock SGLang runs on the em
 their table and gets each wave over HTTP, twice: with one token an answer, which gives the mean time
 to first token, and with all of them, which gives the mean time of a request. Compared are these,
 and the time of an output token in between. Asked are 15 %.
+
+Quoted in docs/emulated-device.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +27,8 @@ import aiohttp
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
 from bench.gpu_anchors import ANCHORS, CHUNK_TOKENS, Anchor, in_percent, read_anchors
-from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR
-from bench.report import report
+from bench.paths import ENGINE_PYTHON, MODEL_DIR
+from bench.report import at_most, option_parser, report, scratch_folder
 from engine_adapter.engine_process import EngineSettings
 from engine_adapter.gpu_tables.gpu_table import load_gpu_table
 from lab.emulated.model_dir import write_model_dir
@@ -110,10 +110,10 @@ def _pair(emulated_s: float, measured_s: float) -> dict[str, float]:
 async def measure(anchors: Sequence[Anchor]) -> dict[str, Any]:
     """All of them, table by table."""
     runs: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="cse-") as folder:
+    with scratch_folder() as folder:
         for tp, sizes in AT_ONCE.items():
             chosen = [one for one in anchors if one.tp == tp and one.at_once in sizes]
-            runs += await runs_of(tp, chosen, Path(folder))
+            runs += await runs_of(tp, chosen, folder)
     measured: dict[str, Any] = {"runs_compared": len(runs)}
     for what in ("request", "tpot", "ttft"):
         found = in_percent([run[what]["ratio"] - 1 for run in runs])
@@ -124,7 +124,7 @@ async def measure(anchors: Sequence[Anchor]) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Compare, print, write `bench/results/emulated_anchors.json`."""
-    parser = argparse.ArgumentParser(prog="bench.emulated_anchors", description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--anchors", type=Path, default=ANCHORS, help="silicon_sample.csv")
     path = parser.parse_args(argv).anchors
     if not path.is_file():
@@ -132,8 +132,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     measured = asyncio.run(measure(read_anchors(path)))
     names = ("request", "tpot", "ttft")
-    targets = {f"{what}_mean_absolute_percent": (LIMIT_PERCENT, False) for what in names}
-    return 0 if report("emulated_anchors", measured, targets) else 1
+    targets = {f"{what}_mean_absolute_percent": at_most(LIMIT_PERCENT) for what in names}
+    return report("emulated_anchors", measured, targets)
 
 
 if __name__ == "__main__":

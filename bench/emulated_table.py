@@ -8,16 +8,16 @@ same requests and targets. Systems of a cell run one by one, each for the target
 them, chat alone, has set; each takes a minute or more and is written as soon as it is there, to
 bench/results/emulated_table.json. So a run that is ended goes on where it was: of cells that are
 there only systems that they lack are run. Without anything left to run, prints the tables.
+
+Quoted in docs/benchmark-coserve.md and docs/emulated-device.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -27,38 +27,39 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
-from bench.ablation import (
-    DEVICES,
-    OUTSTANDING,
-    WORKLOADS,
-    Case,
-    offline_lengths,
-    online_requests,
-)
 from bench.against_stock import (
     BEST,
     CHOICE_SEED,
     LOADS,
     MIXED,
-    Cell,
     chosen,
     find,
     show_means,
     tables,
 )
-from bench.against_stock import RESULTS as SIMULATED
+from bench.against_stock import OUT as SIMULATED
 from bench.calibration import Run, beside, inside, simulated, without_overlap
+from bench.cells import (
+    DEVICES,
+    ONLINE,
+    OUTSTANDING,
+    Case,
+    Cell,
+    offline_lengths,
+    online_requests,
+)
 from bench.coserve_bench.compare import Comparison, run_to_end
 from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.coserve_bench.systems import REFERENCE
-from bench.report import environment
+from bench.paths import RESULTS
+from bench.report import environment, option_parser, scratch_folder, write_cells
 from engine_adapter.scheduling.policies.settings import Level
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device
 from lab.workload.lengths import Lengths
 from lab.workload.traces import HEADER, TraceRequest
 
-RESULTS = Path(__file__).parent / "results" / "emulated_table.json"
+OUT = RESULTS / "emulated_table.json"
 PROFILES = Path(".coserve") / "bench" / "profiles"
 """Measured once on every device."""
 
@@ -118,7 +119,7 @@ def options_of(
 
     Targets are what online-only shows at P99, or given as the benchmark's own options.
     """
-    online = online_requests(case, device, WORKLOADS)
+    online = online_requests(case, device, ONLINE)
     lead = lead_s(case, device)
     write(folder / "chats.csv", HEADER, [(r.arrival_s, *r_lengths(r)) for r in online])
     documents = islice(offline_lengths(case), NUM_DOCUMENTS)
@@ -152,8 +153,8 @@ def run_cell(
     """One cell on the emulated device, then simulated; targets as in :func:`options_of`."""
     device = without_overlap(find_device(case.device, EngineSize()))
     systems = systems_of(settings, wanted)
-    with tempfile.TemporaryDirectory(prefix="cet-") as name:
-        options = options_of(case, device, systems, Path(name), targets)
+    with scratch_folder() as folder:
+        options = options_of(case, device, systems, folder, targets)
         comparison = Comparison(options)
         run_to_end(comparison)
         found = comparison.results()
@@ -327,18 +328,18 @@ def calibrated(cells: Sequence[Cell]) -> list[str]:
 
 def main() -> int:
     """Run what is missing of what is asked for, then print."""
-    asked = argparse.ArgumentParser(prog="bench.emulated_table", description=__doc__.split("\n")[0])
-    asked.add_argument("--devices", default=",".join(EMULATED_DEVICES))
-    asked.add_argument("--loads", default=",".join(LOADS))
-    asked.add_argument("--systems", default=",".join(SYSTEMS))
-    asked.add_argument(
+    parser = option_parser(__doc__)
+    parser.add_argument("--devices", default=",".join(EMULATED_DEVICES))
+    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument(
         "--tbt-ms", help="target of gaps in new cells, in place of online-only's P99"
     )
-    asked.add_argument(
+    parser.add_argument(
         "--limit-s", type=float, default=math.inf, help="begin no further system after so long"
     )
-    asked.add_argument("--out", type=Path, default=RESULTS)
-    args = asked.parse_args()
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
     wanted = args.systems.split(",")
     targets = [f"--tbt-ms={args.tbt_ms}"] if args.tbt_ms else []
@@ -347,7 +348,7 @@ def main() -> int:
         for load in args.loads.split(","):
             case = Case(device, load, SEED, lifetimes=0.0)
             for _ in run_pieces(cells, case, wanted, targets, ends_s, run_cell):
-                args.out.write_text(json.dumps(cells, indent=1) + "\n")
+                write_cells(args.out, cells)
     shown = comparable(cells)
     choices = choices_of(cells)
     show_means(shown, choices, EMULATED_DEVICES)

@@ -1,6 +1,6 @@
 """All policies at equal attainment: offline tokens once chat's targets are met, simulated.
 
-    python -m bench.equal_attainment [--traces azure-conv] [--policies bros,xllm] [--page]
+    python -m bench.equal_attainment [--traces azure-conv] [--policies bros,xllm]
 
 Llama-3.1-8B on an H100, chat of a trace beside four batches of documents. Targets are a multiple of
 online-only's own P99 of TTFT and of gaps. Each policy is turned up until less than 99 % of first
@@ -9,14 +9,16 @@ offline requests that are outstanding. Figures are those of the last setting tha
 found by halving. With ``--steps`` the engine's steps are tried, too. Writes
 bench/results/equal_attainment.json, of which bench.equal_attainment_page makes the tables and the
 plot of docs/which-policy.md.
+
+Quoted in docs/which-policy.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +27,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bench.paths import RESULTS, WORKLOADS
+from bench.report import jain, option_parser, write_cells
 from bench.reproduce.world import Job, Spread
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
@@ -40,9 +44,8 @@ from lab.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts
 from lab.workload.traces import TraceRequest, read_trace
 from service.percentiles import attained, percentile
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results" / "equal_attainment.json"
-WORKLOADS = ROOT.parent / "shared" / "workloads" / "online"
+OUT = RESULTS / "equal_attainment.json"
+ONLINE = WORKLOADS / "online"
 DEVICE = "h100-llama-3.1-8b"
 TRACES = {
     "azure-conv": "azure2023_conv_0_40min.csv",
@@ -169,12 +172,6 @@ def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Trac
     return replayed.run(0, lambda _: None), list(replayed.engine.tracks.values())
 
 
-def jain(shares: list[float]) -> float:
-    """Fairness: 1 if all have the same, 1/n if one has everything."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
-
-
 def measure(run: SystemRun, tracks: Tracks, slo: Slo, engines: int = 1) -> Figures:
     """What the page shows."""
     ttft, gaps = ttfts_s(run), gaps_s(run)
@@ -259,21 +256,19 @@ def last_in_time(line: list[Knob], at: Callable[[Knob], Figures]) -> tuple[Knob,
     return found
 
 
-def main() -> None:
+def main() -> int:
     """Sweep, write, print."""
-    asked = argparse.ArgumentParser(
-        prog="bench.equal_attainment", description=__doc__.split("\n")[0]
-    )
-    asked.add_argument("--traces", default=",".join(TRACES))
-    asked.add_argument(
+    parser = option_parser(__doc__)
+    parser.add_argument("--traces", default=",".join(TRACES))
+    parser.add_argument(
         "--steps", default="", help="tokens of a step to try, comma separated; the best is kept"
     )
-    asked.add_argument("--policies", default=",".join((*TARGETED, *COUNTED)))
-    asked.add_argument("--seeds", default=",".join(map(str, SEEDS)))
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--processes", type=int, default=2)
-    asked.add_argument("--out", type=Path, default=RESULTS, help="cells are added to this file")
-    args = asked.parse_args()
+    parser.add_argument("--policies", default=",".join((*TARGETED, *COUNTED)))
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--workloads", type=Path, default=ONLINE)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=OUT, help="cells are added to this file")
+    args = parser.parse_args()
     wanted = [
         (Case(trace, int(seed), args.workloads), policy)
         for seed in args.seeds.split(",")
@@ -287,7 +282,8 @@ def main() -> None:
             cell = task.result()
             kept = [old for old in kept if key(old) != key(cell)] + [cell]
             print(line_of(cell), flush=True)
-            args.out.write_text(json.dumps(kept, indent=1) + "\n")
+            write_cells(args.out, kept)
+    return 0
 
 
 def key(cell: Cell) -> tuple[str, int, str]:
@@ -305,4 +301,4 @@ def line_of(cell: Cell) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,10 +12,12 @@ import json
 from statistics import mean
 from xml.sax.saxutils import escape
 
-from bench.equal_attainment import DEVICE, RESULTS, ROOT, TARGETED, Cell
+from bench.equal_attainment import DEVICE, OUT, TARGETED, Cell
+from bench.paths import ROOT
+from bench.report import between
 
 PAGE = ROOT / "docs" / "which-policy.md"
-SEED_RESULTS = RESULTS.with_name("equal_attainment_seeds.json")
+SEED_RESULTS = OUT.with_name("equal_attainment_seeds.json")
 """Of ``python -m bench.equal_attainment --policies ... --seeds 2,3,4 --out`` this file."""
 PLOT = ROOT / "docs" / "images" / "which-policy.svg"
 BEGIN, END = "<!-- tables: python -m bench.equal_attainment_page -->", "<!-- end of tables -->"
@@ -118,12 +120,6 @@ def seeds_table(cells: list[Cell]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def between(text: str, begin: str, end: str, made: str) -> str:
-    """The text with what stands between two markers written anew."""
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{made}\n{end}{rest.partition(end)[2]}"
-
-
 def plot(cells: list[Cell]) -> str:
     """Offline tokens a second, a bar a policy, trace under trace."""
     most = max((averages([c]) or {"offline": 0.0})["offline"] for c in cells)
@@ -155,7 +151,7 @@ def plot(cells: list[Cell]) -> str:
 
 def main() -> None:
     """Write both."""
-    cells: list[Cell] = json.loads(RESULTS.read_text())
+    cells: list[Cell] = json.loads(OUT.read_text())
     traces = dict.fromkeys(cell["trace"] for cell in cells)
     made = "\n".join(table(cells, trace) for trace in traces)
     text = between(PAGE.read_text(), BEGIN, END, made)

@@ -2,7 +2,7 @@
 
     python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv] [--seeds 101]
 
-Chat is that of bench.ablation; its own P99 of first tokens and of gaps, without offline work, are
+Chat is that of bench/cells.py; its own P99 of first tokens and of gaps, without offline work, are
 1. `conserve_v2` is shown targets of a half to three times these: both, and either of them with the
 other one out of the way; with both out of the way the chunk is swept. Stock engines know no
 targets. What an operator can turn there is swept: offline requests outstanding, and for SGLang's
@@ -10,31 +10,34 @@ priorities (`sglang_priority`) the chunk and whether prompts share steps with de
 Admission by priority without preemption (`non_preemptive`) mixes always. Writes
 bench/results/frontier.json and the plot of docs/scheduler-figures.md, and fails if a point of
 stock lies above our line.
+
+Quoted in docs/scheduler-figures.md.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench.ablation import (
+from bench.cells import (
     FOR_RULES,
     OUTSTANDING,
-    WORKLOADS,
     Case,
+    cases_of,
+    cell_parser,
     make_device,
     offline_lengths,
     online_requests,
     p99s,
+    run_cases,
     steady_load,
 )
+from bench.paths import RESULTS, ROOT
+from bench.report import write_cells
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.device import engine_for
@@ -42,8 +45,7 @@ from lab.simulator.replay import replay
 from lab.simulator.times import Noise
 from lab.workload.summary import SystemRun
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results" / "frontier.json"
+OUT = RESULTS / "frontier.json"
 PLOT = ROOT / "docs" / "images" / "frontier.svg"
 OURS, NON_PREEMPTIVE, PRIORITY = "conserve_v2", "non_preemptive", "sglang_priority"
 SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
@@ -245,21 +247,12 @@ def plot(points: list[Point]) -> str:
 
 def main() -> int:
     """Sweep, write down, draw."""
-    asked = argparse.ArgumentParser(prog="bench.frontier", description=__doc__.split("\n")[0])
-    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
-    asked.add_argument("--devices", default="h200-llama-3.1-8b,h100-llama-3.1-8b")
-    asked.add_argument("--loads", default="azure-conv,burstgpt")
-    asked.add_argument("--seeds", default="101,102")
-    asked.add_argument("--processes", type=int, default=2)
-    args = asked.parse_args()
-    cases = [
-        Case(device, load, int(seed), **FOR_RULES)
-        for device in args.devices.split(",")
-        for load in args.loads.split(",")
-        for seed in args.seeds.split(",")
-    ]
-    with ProcessPoolExecutor(args.processes) as pool:
-        cells = list(pool.map(sweep, cases, [args.workloads] * len(cases)))
+    devices = ("h200-llama-3.1-8b", "h100-llama-3.1-8b")
+    parser = cell_parser(__doc__, devices=devices, loads=("azure-conv", "burstgpt"))
+    parser.add_argument("--seeds", default="101,102")
+    args = parser.parse_args()
+    cases = cases_of(args.devices, args.loads, args.seeds, **FOR_RULES)
+    cells = run_cases(cases, sweep, args)
     points = averages(cells)
     higher = {axis: above(points, axis) for axis in AXES}
     written: dict[str, Any] = {
@@ -268,7 +261,7 @@ def main() -> int:
         "stock_above": {axis: [vars(p) for p in found] for axis, found in higher.items()},
         "beaten_in_all_three": [vars(p) for p in beaten(points)],
     }
-    RESULTS.write_text(json.dumps(written, indent=1) + "\n")
+    write_cells(OUT, written)
     PLOT.write_text(plot(points))
     for point in points:
         print(

@@ -1,33 +1,31 @@
 """What history costs: 100,000 ended batches with 500,000 lines behind a live one.
 
+    python -m bench.history
+
 `GET /batches/{id}` and `GET /batches` of a live batch through the gateway, and one claim of 128
 rows, in an empty database and in one with that history. Targets: 10 ms for the two reads, a claim
 as fast as in the empty one within a third, all at the median; the 95th percentile is what the
 machine's other load makes of it. The removal of history is measured beside it: batches a second,
 and its longest transaction.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
-import uvicorn
 from sqlalchemy import text
 
 from batch.removal import STEP_ROWS
-from bench.report import environment, report
-from bench.servers import postgres_url, valkey_url
-from gateway.http.app import create_app
-from gateway.settings import GatewaySettings
+from bench.report import at_most, at_share, environment, option_parser, report, scratch_folder
+from bench.servers import Server, gateway_within, postgres_url, valkey_url
 from store.models import DEFAULT_PROJECT_ID
-from store.repositories import key as keys
 from store.repositories import retention
 from store.repositories import row as rows
 from store.session import Database
@@ -120,39 +118,10 @@ async def timed_ms(ask: Callable[[], Awaitable[object]], times: int) -> list[flo
     return sorted(took)
 
 
-def at(part: float, sorted_ms: list[float]) -> float:
-    """A percentile."""
-    return round(sorted_ms[min(len(sorted_ms) - 1, int(part * len(sorted_ms)))], 2)
-
-
-@asynccontextmanager
-async def gateway(
-    database: Database, url: str, broker: str, home: Path, engine: str = "http://127.0.0.1:1"
-) -> AsyncIterator[str]:
-    """A gateway before this database; yields a key's plain text after its address."""
-    async with database.unit_of_work() as session:
-        _, key = await keys.create(session, DEFAULT_PROJECT_ID, "bench")
-    settings = GatewaySettings.model_validate(
-        {"DATABASE_URL": url, "BROKER_URL": broker, "ENGINE_URLS": engine,
-         "home": home}
-    )  # fmt: skip
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_config=None))
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}/v1 {key}"
-    finally:
-        server.should_exit = True
-        await serving
-
-
-async def measure(database: Database, where: str) -> dict[str, float]:
+async def measure(database: Database, served: Server) -> dict[str, float]:
     """The two reads and the claim, as of now."""
-    base_url, key = where.split()
-    headers = {"authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=base_url, headers=headers) as client:
+    headers = {"authorization": f"Bearer {served.key}"}
+    async with httpx.AsyncClient(base_url=f"{served.url}/v1", headers=headers) as client:
 
         async def get(path: str) -> None:
             (await client.get(path)).raise_for_status()
@@ -168,11 +137,11 @@ async def measure(database: Database, where: str) -> dict[str, float]:
 
     claims = await timed_ms(claim, NUM_CLAIMS)
     return {
-        "get_p50_ms": at(0.5, one),
-        "get_p95_ms": at(0.95, one),
-        "list_p50_ms": at(0.5, page),
-        "list_p95_ms": at(0.95, page),
-        "claim_p50_ms": at(0.5, claims),
+        "get_p50_ms": round(at_share(one, 0.5), 2),
+        "get_p95_ms": round(at_share(one, 0.95), 2),
+        "list_p50_ms": round(at_share(page, 0.5), 2),
+        "list_p95_ms": round(at_share(page, 0.95), 2),
+        "claim_p50_ms": round(at_share(claims, 0.5), 2),
     }
 
 
@@ -203,11 +172,11 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
     """The same figures twice, before and after history."""
     database = Database(url)
     await fill(database, _LIVE, project=DEFAULT_PROJECT_ID, lines=2 * LIVE_ROWS)
-    async with gateway(database, url, broker, home) as where:
-        empty = await measure(database, where)
+    async with gateway_within(database, url, broker, home) as served:
+        empty = await measure(database, served)
         history = {"project": DEFAULT_PROJECT_ID, "num": NUM_BATCHES, "lines": ROWS_A_BATCH}
         await fill(database, _HISTORY, **history)
-        full = await measure(database, where)
+        full = await measure(database, served)
     gone = await removal(database)
     await database.dispose()
     return {
@@ -219,19 +188,17 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
+    option_parser(__doc__).parse_args()
     load = environment()["load_1min"]
-    with tempfile.TemporaryDirectory(prefix="csb-") as folder:
-        home = Path(folder)
-        home.chmod(0o755)
-        with postgres_url(home) as url, valkey_url(home) as broker:
-            measured = asyncio.run(run(url, broker, home))
+    with scratch_folder() as home, postgres_url(home) as url, valkey_url(home) as broker:
+        measured = asyncio.run(run(url, broker, home))
     targets = {
-        "history_get_p50_ms": (READ_TARGET_MS, False),
-        "history_list_p50_ms": (READ_TARGET_MS, False),
-        "claim_ratio": (CLAIM_TARGET_RATIO, False),
+        "history_get_p50_ms": at_most(READ_TARGET_MS),
+        "history_list_p50_ms": at_most(READ_TARGET_MS),
+        "claim_ratio": at_most(CLAIM_TARGET_RATIO),
     }
     named = {"num_batches": NUM_BATCHES, "num_rows": NUM_BATCHES * ROWS_A_BATCH, "load": load}
-    return 0 if report("history", {**named, **measured}, targets) else 1
+    return report("history", {**named, **measured}, targets)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
 """How well the step-time model describes steps it was not fitted to, table by table.
 
-    .venv/bin/python -m bench.latency_fit            # writes bench/results/latency_fit.json
+    python -m bench.latency_fit            # writes bench/results/latency_fit.json
 
 A profile is fitted as an engine fits it, to the grid of `scheduling/fit.py`. The steps held out are
 others: sizes, contexts and row counts between and beyond the grid's, drawn with a seed.
+
+Quoted in docs/latency-model.md.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from pathlib import Path
+import sys
 from typing import Any
 
+from bench.paths import RESULTS
+from bench.report import option_parser, write_cells
 from engine_adapter.gpu_tables.gpu_table import (
     CUDA_GRAPH_BATCH_SIZES,
     DEFAULT_HOST_S,
@@ -22,7 +25,7 @@ from engine_adapter.gpu_tables.gpu_table import (
 )
 from engine_adapter.scheduling.fit import Sample, errors_by_kind, fit_model, make_grid
 
-OUT = Path(__file__).parent / "results" / "latency_fit.json"
+OUT = RESULTS / "latency_fit.json"
 HELD_OUT = 600
 CHUNK_TOKENS, SLOTS, LONGEST = 2048, 256, 8192
 
@@ -72,15 +75,17 @@ def measure(name: str, seed: int = 1) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main() -> int:
     """Print and keep the errors of every table."""
+    option_parser(__doc__).parse_args()
     found = {name: measure(name) for name in gpu_table_names()}
-    OUT.write_text(json.dumps(found, indent=1) + "\n")
+    write_cells(OUT, found)
     print("held-out error %, mean / p95:")
     for name, entry in found.items():
         told = "  ".join(f"{k} {e['mean']} / {e['p95']}" for k, e in entry["errors"].items())
         print(f"{name:26} {told}  knees {list(entry['knees'].values())}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

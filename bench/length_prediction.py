@@ -9,17 +9,19 @@ predicted before it is learned from. Counted over the second half:
 - accuracy: within 15 % of the truth (EcoServe, section 2.3);
 - over and under: tokens predicted too many and too few, as a share of all tokens;
 - calibration: share of answers no longer than predicted; asked for is the quantile, 60 %.
+
+Quoted in docs/length-prediction.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.report import report
+from bench.report import option_parser, report
 from engine_adapter.scheduling.answer_lengths import Asked
 from lab.prediction.registry import NAMES, simulated_predictor
 from lab.workload.lengths import read_lengths
@@ -86,7 +88,7 @@ def measure(name: str, samples: Iterator[Sample]) -> dict[str, float]:
 
 def main() -> int:
     """Print a row a predictor and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = option_parser(__doc__)
     parser.add_argument("--lengths", type=Path, nargs="*", default=[])
     paths = parser.parse_args().lengths
     measured = {}
@@ -103,8 +105,8 @@ def main() -> int:
             f"{name:20}{shares[0]:9.1%}{shares[1]:7.0%}{shares[2]:7.0%}{shares[3]:9.1%}"
             f"{row['ask_p50_us']:7.1f}{row['ask_p99_us']:8.1f}"
         )
-    return 0 if report("length_prediction", measured, {}) else 1
+    return report("length_prediction", measured)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -10,19 +10,20 @@ environment). Microseconds of thread CPU time per step: a neighbour on the same 
 longer, so the minimum is printed beside median and 95th percentile. Targets are 0.5 ms for the
 median of our own part of the whole decision (SGLang's `prepare_for_decode` is paid without us
 too), and 1 ms for the default policy's plan over the worst of the queues.
+
+Quoted in docs/benchmark-coserve.md and docs/which-policy.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.report import report
+from bench.paths import ENGINE_PYTHON, ROOT
+from bench.report import at_most, option_parser, report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
@@ -33,8 +34,6 @@ from engine_adapter.scheduling.snapshot import EngineLimits, Resources
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import POLICIES
 
-ROOT = Path(__file__).resolve().parents[1]
-ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
 SIZES, SIZE_STEPS = (256, 1024), 40
 TARGET_US, WORST_TARGET_US = 500.0, 1000.0
@@ -66,21 +65,39 @@ def roster(online_every: int, prefix_tokens: int, num_running: int = NUM_RUNNING
     return made
 
 
+class Queue(NamedTuple):
+    """What a step has room for.
+
+    Attributes:
+        tbt_s: Target of gaps: how long a step may take.
+        online_every: One running request in so many is online; none: 0.
+        free_pages: Of the KV cache.
+        prefix_tokens: Of each waiting request that are cached, so that it is passed over.
+    """
+
+    tbt_s: float
+    online_every: int
+    free_pages: int
+    prefix_tokens: int = 0
+
+
+KINDS = {
+    "full step": Queue(10.0, 4, 30_000),
+    "tight step": Queue(1.05, 4, 30_000),
+    "tight, 1,000 passed over": Queue(1.05, 4, 30_000, 900),
+    "offline only, pages short": Queue(1.0, 0, 500),
+}
+
+
 def measure(
-    name: str,
-    tbt_s: float,
-    online_every: int,
-    free_pages: int,
-    prefix_tokens: int = 0,
-    num_running: int = NUM_RUNNING,
-    steps: int = STEPS,
+    name: str, queue: Queue, num_running: int = NUM_RUNNING, steps: int = STEPS
 ) -> list[float]:
     """CPU seconds of each step; before each, the waiting queue changes by one request."""
-    requests = roster(online_every, prefix_tokens, num_running)
+    requests = roster(queue.online_every, queue.prefix_tokens, num_running)
     driver = Driver(create_policy(name, MODEL))
     resources = Resources(
         page_tokens=16, host_page_tokens=16, total_pages=max(40_000, 140 * num_running),
-        free_pages=free_pages, host_total_pages=100_000, host_free_pages=50_000,
+        free_pages=queue.free_pages, host_total_pages=100_000, host_free_pages=50_000,
         total_slots=num_running + 144, free_slots=144, reserved_slots=100, copy_pages_per_step=64,
     )  # fmt: skip
     taken = []
@@ -90,7 +107,9 @@ def measure(
         assert request is not None
         requests.add(request)
         begun = time.thread_time()
-        driver.begin(requests.snapshot(step, 0.0, Slo(2.0 * tbt_s, tbt_s), resources, LIMITS))
+        driver.begin(
+            requests.snapshot(step, 0.0, Slo(2.0 * queue.tbt_s, queue.tbt_s), resources, LIMITS)
+        )
         taken.append(time.thread_time() - begun)
     return sorted(taken)
 
@@ -120,36 +139,30 @@ def by_size() -> int:
     for name in POLICIES:
         medians = []
         for num_running in SIZES:
-            taken = measure(name, 10.0, 4, 30_000, num_running=num_running, steps=SIZE_STEPS)
+            taken = measure(name, KINDS["full step"], num_running, SIZE_STEPS)
             medians.append(round(taken[SIZE_STEPS // 2] * 1e6))
             measured[f"{name}: {num_running} running"] = {
                 "min": round(taken[0] * 1e6),
                 "p50": medians[-1],
             }
         print(f"{name:16}" + "".join(f"{median:24}" for median in medians), flush=True)
-    return 0 if report("plan_cost_sizes", measured, {}) else 1
+    return report("plan_cost_sizes", measured)
 
 
 def main() -> int:
     """Print the tables, keep them, and fail when the whole decision misses its target."""
-    asked = argparse.ArgumentParser(prog="bench.plan_cost", description=__doc__.split("\n")[0])
-    asked.add_argument("--sizes", action="store_true", help="256 and 1,024 running")
-    asked.add_argument("--policies", default=",".join(POLICIES))
-    args = asked.parse_args()
+    parser = option_parser(__doc__)
+    parser.add_argument("--sizes", action="store_true", help="256 and 1,024 running")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    args = parser.parse_args()
     if args.sizes:
         return by_size()
     chosen = args.policies.split(",")
-    kinds: dict[str, tuple[float, int, int, int]] = {
-        "full step": (10.0, 4, 30_000, 0),
-        "tight step": (1.05, 4, 30_000, 0),
-        "tight, 1,000 passed over": (1.05, 4, 30_000, 900),
-        "offline only, pages short": (1.0, 0, 500, 0),
-    }
     measured: dict[str, Any] = {}
     print(f"{'policy':16}{'kind':28}{'min us':>8}{'p50 us':>8}{'p95 us':>8}")
     for name in chosen:
-        for kind, load in kinds.items():
-            taken = measure(name, *load)
+        for kind, queue in KINDS.items():
+            taken = measure(name, queue)
             request = {
                 "min": round(taken[0] * 1e6),
                 "p50": round(taken[STEPS // 2] * 1e6),
@@ -164,11 +177,11 @@ def main() -> int:
         request["p50"] for name, request in measured.items() if name.startswith(DEFAULT_POLICY)
     ]:
         measured["worst_queue_p50_us"] = max(worst)
-        targets["worst_queue_p50_us"] = (WORST_TARGET_US, False)
+        targets["worst_queue_p50_us"] = at_most(WORST_TARGET_US)
     if engine:
         measured["own_decision_p50_us"] = engine["own_us"]["p50"]
-        targets["own_decision_p50_us"] = (TARGET_US, False)
-    return 0 if report("plan_cost", measured, targets) else 1
+        targets["own_decision_p50_us"] = at_most(TARGET_US)
+    return report("plan_cost", measured, targets)
 
 
 if __name__ == "__main__":

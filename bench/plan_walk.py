@@ -7,6 +7,8 @@ from one call of ``get_next_batch_to_run`` to the next, in the scheduler's threa
 the result of the step before. 8 online and 8 offline requests decode while 32 offline ones wait.
 Frames of SGLang between two of ours do not count; a call back into the file that called is none.
 Targets: at most 12 files and 120 calls from file to file.
+
+Quoted in docs/runtime.md.
 """
 
 from __future__ import annotations

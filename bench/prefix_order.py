@@ -6,18 +6,16 @@ run in turns on the same engine, its cache emptied before each; "file order" is 
 the order's column set to zero.
 
     python -m bench.prefix_order [--rows-per-group 3] [--repeats 1]
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,26 +26,18 @@ import uvloop
 from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
-from batch.intake.validate import validate
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
-from batch.states import BatchStatus
+from bench.batches import add_batch, dispatcher
 from bench.coserve_bench.engine_run import RunningEngine, running_engine
 from bench.coserve_bench.systems import find_system
-from bench.report import report
-from bench.servers import ROOT, postgres_url
+from bench.paths import ENGINE_PYTHON, MODEL_DIR
+from bench.report import at_least, option_parser, report, scratch_folder
+from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
-from service.clock import SystemClock
-from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
-from store.repositories import file as files
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 
-ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
-MODEL_DIR = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
 NUM_GROUPS = 64
 SHARED_TOKENS = 512
 CACHED_GROUPS = 16
@@ -110,55 +100,14 @@ def lines(rows_per_group: int) -> list[bytes]:
     return made
 
 
-async def add_batch(database: Database, store: LocalFileStore, data: bytes, number: int) -> str:
-    """A validated batch of this file; its id."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield data
-
-    key = f"file-{number}"
-    stored = await store.put(key, chunks())
-    async with database.unit_of_work() as session:
-        file = File(
-            id=key,
-            project_id=DEFAULT_PROJECT_ID,
-            purpose="batch",
-            filename="in.jsonl",
-            size_bytes=stored.size_bytes,
-            sha256=stored.sha256,
-            storage_key=key,
-        )
-        await files.add(session, file)
-        batch = await batches.add(
-            session,
-            project_id=DEFAULT_PROJECT_ID,
-            key_id=None,
-            endpoint=CHAT_PATH,
-            completion_window="24h",
-            completion_window_s=86400,
-            input_file_id=key,
-            metadata=None,
-            output_expires_after_s=None,
-        )
-    status = await validate(database, store, batch.id)
-    if status is not BatchStatus.IN_PROGRESS:
-        raise RuntimeError(f"the batch is {status}")
-    return batch.id
-
-
 async def run_batch(
     database: Database, store: LocalFileStore, engine: RunningEngine, batch_id: str
 ) -> dict[str, float]:
     """Dispatch one batch to its end; its tokens per second and share of cached prompt tokens."""
-    clock = SystemClock()
-    lease = await acquire(engine.url, database, clock)
-    assert lease is not None
     client = HttpEngineClient(engine.url)
+    dispatching = await dispatcher(client, database, store)
     begun = await _now_s(database)
-    ending = await Dispatcher(
-        lease, client, database, store, MemoryQueue(), clock, DispatchLimits(),
-        drain=asyncio.Event(),
-    ).run()  # fmt: skip
+    ending = await dispatching.run()
     await client.close()
     async with database.unit_of_work() as session:
         found = await session.execute(
@@ -254,23 +203,20 @@ async def measure(url: str, folder: Path, rows_per_group: int, repeats: int) -> 
     }
 
 
-def run() -> int:
+def main() -> int:
     """Start Postgres and the engine, measure, report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--rows-per-group", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with (
-            postgres_url(folder) as url,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            measured = runner.run(measure(url, folder, options.rows_per_group, options.repeats))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("prefix_order", measured, {"speedup": (TARGET_SPEEDUP, True)}) else 1
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as url,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        measured = runner.run(measure(url, folder, options.rows_per_group, options.repeats))
+    return report("prefix_order", measured, {"speedup": at_least(TARGET_SPEEDUP)})
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

@@ -1,8 +1,8 @@
 """How well, and how soon, small models answer 50 questions: which is the default, and why.
 
-    .venv/bin/python -m bench.questions [FOLDER ...] [--word-problems 10]
-    .venv/bin/python -m bench.questions --write questions_1_thread
-    .venv/bin/python -m bench.questions --threads 2 --write questions_2_threads
+    python -m bench.questions [FOLDER ...] [--word-problems 10]
+    python -m bench.questions --write questions_1_thread
+    python -m bench.questions --threads 2 --write questions_2_threads
 
 40 multiple-choice questions (MMLU) and 10 plain ones of our own, which alone are asked where the
 shared sets are missing; with `--word-problems` some of GSM8K too, which take half a minute each.
@@ -11,16 +11,16 @@ Each model is asked one question at a time, at temperature 0 and once more with 
 judge: the first letter from A to D that stands alone, the number after `####` or else the last, or
 a word that the answer contains. FOLDER is a Hugging Face folder; without one the default model is
 asked.
+
+Quoted in docs/engine.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,14 +32,12 @@ import orjson
 
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
-from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR
-from bench.report import report
-from bench.servers import ROOT
+from bench.paths import ENGINE_PYTHON, MODEL_DIR, WORKLOADS
+from bench.report import option_parser, report, scratch_folder
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 from engine_adapter.engine_process import EngineSettings
 from engine_adapter.model_family import chat_template
 
-WORKLOADS: Final = ROOT.parent / "shared" / "workloads"
 CHOICES: Final = 40
 WAYS: Final[dict[str, dict[str, Any]]] = {"temperature_0": {"temperature": 0}, "its_own": {}}
 PLAIN_TOKENS: Final = 32
@@ -152,17 +150,16 @@ async def measured(folder: Path, threads: int, all_questions: list[Question]) ->
         max_running=4,
         num_threads=threads,
     )
-    with tempfile.TemporaryDirectory(prefix="csb-") as work:
-        env = {"COSERVE_PROFILE_DIR": str(Path(work) / "profiles")}
+    with scratch_folder() as work:
+        env = {"COSERVE_PROFILE_DIR": str(work / "profiles")}
         stock = find_system("online-only")
-        log = Path(work) / "engine.log"
-        async with running_engine(settings, stock, env, log) as engine:
+        async with running_engine(settings, stock, env, work / "engine.log") as engine:
             return await asked(engine.url, folder, all_questions)
 
 
 def main() -> int:
     """Ask every model and write down what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("folders", nargs="*", type=Path, default=[MODEL_DIR])
     parser.add_argument("--workloads", type=Path, default=WORKLOADS)
     parser.add_argument("--word-problems", type=int, default=0, metavar="NUMBER")
@@ -175,7 +172,7 @@ def main() -> int:
         figures[folder.name] = asyncio.run(
             measured(folder.resolve(), options.threads, all_questions)
         )
-    return 0 if report(options.write, figures, {}) else 1
+    return report(options.write, figures)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A fake engine that costs a tenth of what its callers cost: for benchmarks of those.
 
-    .venv/bin/python -m bench.quick_engine --latency-ms 20
+    python -m bench.quick_engine --latency-ms 20
 
 It knows which requests it has and drops aborted ones, and gives everybody the same answer of 32
 tokens. Prints `listening on PORT` when it serves. For everything else there is

@@ -1,11 +1,13 @@
 """How near a batch's quote is to what it comes to.
 
-    .venv/bin/python -m bench.quotes
+    python -m bench.quotes
 
 Answers: the recorded lengths of ShareGPT, ServeGen and arXiv summaries, cut into batches of 40 rows
 in their order; each is quoted by those before it, at most as many as the service looks at. Prompts:
 the batch files that lie beside the checkout, as the check of a file estimates them, beside what the
 tokenizer and chat template of the default model say. An error is a share of what was so.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ import orjson
 
 from batch.intake.check import FileCheck
 from batch.intake.quote import Contents
-from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR
-from bench.questions import WORKLOADS
-from bench.report import environment, report
+from bench.paths import ENGINE_PYTHON, MODEL_DIR, WORKLOADS
+from bench.report import at_most, option_parser, report
 from store.repositories.progress import HISTORY_BATCHES
 
 ROWS: Final = 40
@@ -44,8 +45,9 @@ print(sum(count(json.loads(line)["body"]) for line in sys.stdin))
 """
 
 
-def main() -> None:
-    """Measure, print, write; exit with 1 where a target was missed."""
+def main() -> int:
+    """Of lengths and of files that lie beside the checkout; a kind that lacks is left out."""
+    option_parser(__doc__).parse_args()
     errors: dict[str, list[float]] = {}
     for path in sorted((WORKLOADS / "lengths").glob("*.csv")):
         errors[f"answers_{path.stem}"] = list(answer_errors(path))
@@ -56,8 +58,7 @@ def main() -> None:
         f"{name}_error": round(median(found), 3) for name, found in errors.items()
     }
     measured["median_error"] = median(measured.values())
-    measured["environment"] = environment()
-    sys.exit(0 if report("quotes", measured, {"median_error": (MAX_ERROR, False)}) else 1)
+    return report("quotes", measured, {"median_error": at_most(MAX_ERROR)})
 
 
 def answer_errors(path: Path) -> Iterator[float]:
@@ -86,4 +87,4 @@ def prompt_error(path: Path) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

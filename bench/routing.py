@@ -8,20 +8,22 @@ load; each knows of the other's calls what an engine said up to five seconds ago
 the median over seeds that no constant was chosen on (those are 100 to 104).
 
     python -m bench.routing [--seeds 5] [--conversations-per-s 3]
+
+Quoted in docs/engine.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
 
-from bench.report import report
+from bench.report import at_most, at_share, option_parser, report
 from engine_adapter.client import routing
 from engine_adapter.client.routing import BLOCK_TOKENS, PrefixRouting, Prompt, drawn_two
 from engine_adapter.gpu_tables.gpu_table import (
@@ -294,10 +296,6 @@ def run(name: str, seed: int, per_s: float) -> list[Turn]:
     return [turn for turn in done if turn.at_s >= WARM_S]
 
 
-def at_share(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def figures(turns: list[Turn]) -> dict[str, float]:
     ttfts = [turn.ttft_s * 1000 for turn in turns]
     return {
@@ -308,21 +306,21 @@ def figures(turns: list[Turn]) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--conversations-per-s", type=float, default=8.0)
     options = parser.parse_args()
     measured: dict[str, float] = {"conversations_per_s": options.conversations_per_s}
     for name in ROUTINGS:
-        seeds = range(options.first_seed, options.first_seed + options.seeds)
-        runs = [figures(run(name, seed, options.conversations_per_s)) for seed in seeds]
+        runs = [
+            figures(run(name, seed, options.conversations_per_s)) for seed in range(options.seeds)
+        ]
         for figure in runs[0]:
             measured[f"{name}_{figure}"] = round(median(one[figure] for one in runs), 3)
     best = min(measured["fewest_open_ttft_p99_ms"], measured["round_robin_ttft_p99_ms"])
     measured["ttft_p99_of_best_other"] = round(measured["prefix_and_load_ttft_p99_ms"] / best, 3)
-    return 0 if report("routing", measured, {"ttft_p99_of_best_other": (0.7, False)}) else 1
+    return report("routing", measured, {"ttft_p99_of_best_other": at_most(0.7)})
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

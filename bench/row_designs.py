@@ -1,38 +1,34 @@
 """What Postgres pays for a line of a batch under several designs of its tables, side by side.
 
-    .venv/bin/python -m bench.row_designs
+    python -m bench.row_designs
 
 Rows are ingested, claimed and written by the statements of the product, as a dispatcher does it:
 128 a claim, 256 a write, lines of 700 bytes. There is no engine and no dispatcher, so that nothing
 but the server differs; `client` is what claims and writes cost on this side. Designs take turns,
 and each has a new database. That of ranges is a bound: nothing in it comes back out of order, and
 only one dispatcher takes rows.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from bench.batch_dispatch import postgres_cpu_s
-from bench.report import report
-from engine_adapter.client.base import CHAT_PATH
-from store.models import DEFAULT_PROJECT_ID, File
-from store.repositories import batch as batches
+from bench.batches import record_batch
+from bench.processes import postgres_cpu_s, postgres_pid
+from bench.report import option_parser, report, scratch_folder
+from bench.servers import postgres_url
 from store.repositories import dispatcher as dispatchers
-from store.repositories import file as files
 from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.result import NewResult
@@ -136,27 +132,7 @@ async def _rows() -> AsyncIterator[NewRow]:
 
 async def _add_batch(database: Database) -> str:
     async with database.unit_of_work() as session:
-        file = File(
-            id="file-input",
-            project_id=DEFAULT_PROJECT_ID,
-            purpose="batch",
-            filename="in.jsonl",
-            size_bytes=1,
-            sha256="0" * 64,
-            storage_key="file-input",
-        )
-        await files.add(session, file)
-        batch = await batches.add(
-            session,
-            project_id=DEFAULT_PROJECT_ID,
-            key_id=None,
-            endpoint=CHAT_PATH,
-            completion_window="24h",
-            completion_window_s=86400,
-            input_file_id=file.id,
-            metadata=None,
-            output_expires_after_s=None,
-        )
+        batch = await record_batch(session, "file-input", size_bytes=1, sha256="0" * 64)
         await rows.ingest(session, batch.id, _rows())
         await session.execute(
             text("UPDATE batches SET status = 'in_progress', num_total = :n"), {"n": NUM_ROWS}
@@ -190,7 +166,8 @@ async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
     async with database.unit_of_work() as session:
         for statement in changes:
             await session.execute(text(statement))
-    before = await postgres_cpu_s(database)
+    postgres = await postgres_pid(database)
+    before = postgres_cpu_s(postgres)
     batch_id = await _add_batch(database)
     ranges = changes is _RANGES
     if ranges:
@@ -198,21 +175,21 @@ async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
             await session.execute(
                 text("INSERT INTO ranges (batch_id) VALUES (:id)"), {"id": batch_id}
             )
-    spent["ingest"] = (after := await postgres_cpu_s(database)) - before
+    spent["ingest"] = (after := postgres_cpu_s(postgres)) - before
     left: list[ClaimedRow] = []
     while True:
         client_s = time.process_time()
         claimed = await _claim(database, batch_id, ranges=ranges)
         spent["client"] += time.process_time() - client_s
         left += claimed
-        now = await postgres_cpu_s(database)
+        now = postgres_cpu_s(postgres)
         spent["claim"] += now - after
         client_s = time.process_time()
         while len(left) >= WRITE or (left and len(claimed) < CLAIM):
             await _write(database, left[:WRITE], changes)
             del left[:WRITE]
         spent["client"] += time.process_time() - client_s
-        after = await postgres_cpu_s(database)
+        after = postgres_cpu_s(postgres)
         spent["write"] += after - now
         if not claimed:
             break
@@ -235,17 +212,11 @@ async def _in_own_database(url: str, changes: Sequence[str]) -> dict[str, float]
 
 def measure(num_rounds: int) -> dict[str, Any]:
     """Medians over rounds, in microseconds a row."""
-    from bench.servers import postgres_url
-
     told: dict[str, list[dict[str, float]]] = {name: [] for name in DESIGNS}
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with postgres_url(folder) as url:
-            for _ in range(num_rounds):
-                for name, changes in DESIGNS.items():
-                    told[name].append(asyncio.run(_in_own_database(url, changes)))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder, postgres_url(folder) as url:
+        for _ in range(num_rounds):
+            for name, changes in DESIGNS.items():
+                told[name].append(asyncio.run(_in_own_database(url, changes)))
     return {
         name: {part: round(statistics.median(one[part] for one in rounds), 1) for part in rounds[0]}
         for name, rounds in told.items()
@@ -253,10 +224,10 @@ def measure(num_rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
     options = parser.parse_args()
-    return 0 if report("row_designs", measure(options.rounds), {}) else 1
+    return report("row_designs", measure(options.rounds))
 
 
 if __name__ == "__main__":

@@ -1,46 +1,50 @@
-"""How the service grows: chat over gateways, batches over engines: `python -m bench.scaling`.
+"""How the service grows: chat over gateways, batches over engines.
+
+    python -m bench.scaling
 
 One, two and four gateways, each with an engine of its own to fill, share one Postgres and one
 Valkey; so do the dispatchers of one, two and four engines. Engines are fakes that set the pace, so
 that throughput grows with their number for as long as the service can follow and cores are left.
 CPU is that of gateways or workers, of Postgres and of Valkey, over the requests, less what they use
 without any: where it stays, more cores do more.
+
+Quoted in docs/deploy/sizing.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 from redis import Redis
-from sqlalchemy import update
 
 from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
-from bench.batch_dispatch import line, postgres_cpu_s
-from bench.report import report
-from bench.servers import postgres_url, stop, valkey_url
-from coserve.local.ports import free_port
-from store.models import DEFAULT_PROJECT_ID, ApiKey
-from store.repositories import key as keys
+from bench.batches import line
+from bench.processes import cpu_below_s, postgres_cpu_s, postgres_pid
+from bench.report import at_least, report, scratch_folder
+from bench.servers import (
+    Server,
+    fake_engine,
+    gateway,
+    new_key,
+    postgres_url,
+    quick_engine,
+    started,
+    valkey_url,
+)
 from store.session import Database
 
 NUMBERS = (1, 2, 4)
 LIMIT_S = 300.0
-NEVER_REACHED = 1_000_000_000
 
 IDLE_S = 5.0
 """What all of it costs without a request is measured for so long, and taken off."""
@@ -53,80 +57,41 @@ TARGET_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class World:
-    """What is shared: the environment of every process, the database, a key with limits."""
+class Shared:
+    """What all parts share: a folder, a database, a broker, a key with limits."""
 
-    env: dict[str, str]
-    database: Database
+    folder: Path
+    database_url: str
+    broker_url: str
+    postgres_pid: int
     broker: Redis
     key: str
 
-    async def cpu_s(self, processes: Sequence[subprocess.Popen[str]]) -> float:
-        """CPU of these, all below them, Postgres and Valkey so far."""
-        total = await postgres_cpu_s(self.database)
+    def cpu_s(self, pids: Sequence[int]) -> float:
+        """CPU of these processes, all below them, Postgres and Valkey so far."""
         told = self.broker.info("cpu")
-        total += float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
-        for process in processes:
-            root = psutil.Process(process.pid)
-            for one in [root, *root.children(recursive=True)]:
-                try:
-                    total += sum(one.cpu_times()[:4])
-                except psutil.NoSuchProcess:
-                    continue  # its parent has its time now
-        return total
+        broker_s = float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+        return postgres_cpu_s(self.postgres_pid) + broker_s + cpu_below_s(pids)
 
+    def gateways(self, stack: ExitStack, num: int, engines: Sequence[Server]) -> list[Server]:
+        """So many before the same engines."""
+        urls = ",".join(engine.url for engine in engines)
+        places = self.folder, urls, self.database_url, self.broker_url, self.key
+        return [stack.enter_context(gateway(*places)) for _ in range(num)]
 
-@contextmanager
-def started(argv: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours; its log goes to the folder of its state."""
-    inherited = {name: value for name, value in os.environ.items() if "COSERVE" not in name}
-    log = Path(env["COSERVE_HOME"]) / "log"
-    with log.open("a") as out:
-        process = subprocess.Popen(
-            argv, env={**inherited, **env}, stdout=subprocess.PIPE, stderr=out, text=True
-        )
-    try:
-        yield process
-    finally:
-        stop(process)
-
-
-def engines(stack: ExitStack, world: World, num: int, module: str, *options: str) -> list[str]:
-    """So many fakes; their addresses."""
-    urls = []
-    for _ in range(num):
-        argv = [sys.executable, "-m", module, *options]
-        process = stack.enter_context(started(argv, world.env))
-        assert process.stdout is not None
-        urls.append(f"http://127.0.0.1:{process.stdout.readline().split()[-1]}")
-    return urls
-
-
-def gateways(
-    stack: ExitStack, world: World, num: int, engine_urls: Sequence[str]
-) -> tuple[list[str], list[subprocess.Popen[str]]]:
-    """So many before the same engines; their addresses and processes."""
-    urls, processes = [], []
-    for _ in range(num):
-        port = free_port()
-        env = world.env | {"ENGINE_URLS": ",".join(engine_urls), "COSERVE_PORT": str(port)}
-        processes.append(stack.enter_context(started([sys.executable, "-m", "gateway"], env)))
-        urls.append(f"http://127.0.0.1:{port}")
-    return urls, processes
-
-
-async def until_served(http: aiohttp.ClientSession, urls: Sequence[str]) -> None:
-    """Until every gateway knows a model."""
-    async with asyncio.timeout(LIMIT_S):
-        for url in urls:
-            while True:
-                try:
-                    async with http.get(f"{url}/v1/models") as reply:
-                        if reply.status == 200 and (await reply.json())["data"]:
-                            break
-                except aiohttp.ClientError:
-                    pass
-                await asyncio.sleep(0.1)
+    def workers(self, stack: ExitStack, engines: Sequence[Server]) -> list[int]:
+        """The processes of the batch service, for these engines."""
+        urls = ",".join(engine.url for engine in engines)
+        env = {
+            "DATABASE_URL": self.database_url,
+            "BROKER_URL": self.broker_url,
+            "ENGINE_URLS": urls,
+            "COSERVE_HOME": str(self.folder),
+            "COSERVE_BATCH_MAX_IN_FLIGHT": str(IN_FLIGHT),
+        }
+        settings, log = BatchSettings(), self.folder / "workers.log"
+        commands = [*worker_commands(settings), beat_command(settings)]
+        return [stack.enter_context(started(one.argv, log, env | one.env)).pid for one in commands]
 
 
 async def chat(http: aiohttp.ClientSession, urls: Sequence[str], for_s: float) -> int:
@@ -150,30 +115,30 @@ async def chat(http: aiohttp.ClientSession, urls: Sequence[str], for_s: float) -
     return sum(await asyncio.gather(*(calls(url) for url in urls for _ in range(CALLERS))))
 
 
-async def idle(world: World, processes: Sequence[subprocess.Popen[str]]) -> float:
+async def idle(shared: Shared, pids: Sequence[int]) -> float:
     """The share of a core that is used while nobody asks."""
-    before_s, began_s = await world.cpu_s(processes), time.monotonic()
+    before_s, began_s = shared.cpu_s(pids), time.monotonic()
     await asyncio.sleep(IDLE_S)
-    return (await world.cpu_s(processes) - before_s) / (time.monotonic() - began_s)
+    return (shared.cpu_s(pids) - before_s) / (time.monotonic() - began_s)
 
 
-async def measure_chat(world: World, num: int) -> dict[str, float]:
+async def measure_chat(shared: Shared, num: int) -> dict[str, float]:
     """Streams through so many gateways."""
-    headers = {"authorization": f"Bearer {world.key}"}
+    headers = {"authorization": f"Bearer {shared.key}"}
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as http:
         with ExitStack() as stack:
-            fakes = engines(stack, world, num, "tests.fakes.server")
-            urls, processes = gateways(stack, world, num, fakes)
-            await until_served(http, urls)
+            engines = [stack.enter_context(fake_engine()) for _ in range(num)]
+            gateways = shared.gateways(stack, num, engines)
+            urls, pids = [one.url for one in gateways], [one.pid for one in gateways]
             await chat(http, urls, 2.0)
-            idle_share = await idle(world, processes)
+            idle_share = await idle(shared, pids)
             found = []
             for _ in range(PASSES):
-                before_s, began_s = await world.cpu_s(processes), time.monotonic()
+                before_s, began_s = shared.cpu_s(pids), time.monotonic()
                 num_calls = await chat(http, urls, PASS_S)
                 took_s = time.monotonic() - began_s
-                spent_s = await world.cpu_s(processes) - before_s - idle_share * took_s
+                spent_s = shared.cpu_s(pids) - before_s - idle_share * took_s
                 found.append((num_calls / took_s, spent_s / num_calls * 1e6))
     return {
         "per_s": statistics.median(rate for rate, _ in found),
@@ -211,43 +176,33 @@ async def run_batch(http: aiohttp.ClientSession, url: str, num_rows: int) -> flo
             await asyncio.sleep(0.1)
 
 
-async def measure_batch(world: World, num: int) -> dict[str, float]:
+async def measure_batch(shared: Shared, num: int) -> dict[str, float]:
     """A batch whose rows go to so many engines; its second run counts."""
-    headers = {"authorization": f"Bearer {world.key}"}
+    headers = {"authorization": f"Bearer {shared.key}"}
     async with aiohttp.ClientSession(headers=headers) as http:
         with ExitStack() as stack:
-            latency = ("--latency-ms", str(ROW_MS))
-            fakes = engines(stack, world, num, "bench.quick_engine", *latency)
-            urls, _ = gateways(stack, world, 1, fakes)
-            env = world.env | {
-                "ENGINE_URLS": ",".join(fakes),
-                "COSERVE_BATCH_MAX_IN_FLIGHT": str(IN_FLIGHT),
-            }
-            settings = BatchSettings()
-            commands = [*worker_commands(settings), beat_command(settings)]
-            processes = [stack.enter_context(started(one.argv, env | one.env)) for one in commands]
-            await until_served(http, urls)
-            await run_batch(http, urls[0], 200 * num)  # every engine has its dispatcher
-            idle_share = await idle(world, processes)
-            before_s, began_s = await world.cpu_s(processes), time.monotonic()
-            took_s = await run_batch(http, urls[0], ROWS * num)
-            spent_s = await world.cpu_s(processes) - before_s
+            engines = [stack.enter_context(quick_engine(ROW_MS)) for _ in range(num)]
+            (before,) = shared.gateways(stack, 1, engines)
+            pids = shared.workers(stack, engines)
+            await run_batch(http, before.url, 200 * num)  # every engine has its dispatcher
+            idle_share = await idle(shared, pids)
+            before_s, began_s = shared.cpu_s(pids), time.monotonic()
+            took_s = await run_batch(http, before.url, ROWS * num)
+            spent_s = shared.cpu_s(pids) - before_s
             spent_s -= idle_share * (time.monotonic() - began_s)
     return {"per_s": ROWS * num / took_s, "cpu_us": spent_s / (ROWS * num) * 1e6}
 
 
 async def measure(folder: Path, database_url: str, broker_url: str) -> dict[str, Any]:
     """Both kinds of load on each number of parts."""
+    key = await new_key(database_url, limited=True)
     database = Database(database_url)
-    async with database.unit_of_work() as session:
-        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "scaling")
-        limits = {"requests_per_minute": NEVER_REACHED, "tokens_per_minute": NEVER_REACHED}
-        await session.execute(update(ApiKey).where(ApiKey.id == key.id).values(**limits))
-    env = {"DATABASE_URL": database_url, "BROKER_URL": broker_url, "COSERVE_HOME": str(folder)}
-    world = World(env, database, Redis.from_url(broker_url), plaintext)
+    pid = await postgres_pid(database)
+    await database.dispose()
+    shared = Shared(folder, database_url, broker_url, pid, Redis.from_url(broker_url), key)
     measured: dict[str, Any] = {}
     for name, way in {"chat": measure_chat, "batch": measure_batch}.items():
-        found = {num: await way(world, num) for num in NUMBERS}
+        found = {num: await way(shared, num) for num in NUMBERS}
         alone = found[1]
         for num, told in found.items():
             measured[f"{name}_per_s_{num}"] = told["per_s"]
@@ -256,29 +211,24 @@ async def measure(folder: Path, database_url: str, broker_url: str) -> dict[str,
                 measured[f"{name}_share_of_linear_{num}"] = told["per_s"] / (num * alone["per_s"])
                 measured[f"{name}_cpu_kept_{num}"] = alone["cpu_us"] / told["cpu_us"]
         print(name, found, flush=True)
-    world.broker.close()
-    await database.dispose()
+    shared.broker.close()
     return measured
 
 
 def main() -> int:
     """Start the servers, measure, report."""
-    folder = Path(tempfile.mkdtemp(prefix="css-"))
-    try:
-        with postgres_url(folder) as database, valkey_url(folder) as broker:
-            measured = asyncio.run(measure(folder, database, broker))
-    except BaseException:
-        log = folder / "log"
-        sys.stderr.write(log.read_text()[-3000:] if log.exists() else "")
-        raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as database,
+        valkey_url(folder) as broker,
+    ):
+        measured = asyncio.run(measure(folder, database, broker))
     targets = {
-        name: (TARGET_SHARE, True)
+        name: at_least(TARGET_SHARE)
         for name in measured
         if "_cpu_kept_" in name or "_share_of_linear_" in name
     }
-    return 0 if report("scaling", measured, targets) else 1
+    return report("scaling", measured, targets)
 
 
 if __name__ == "__main__":

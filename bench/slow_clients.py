@@ -1,56 +1,57 @@
 """Online requests beside 500 slow clients: what everybody else sees of them.
 
+    python -m bench.slow_clients
+
 One gateway process before a fake engine. For a while one caller after another asks for whole and
 for streamed answers; then the same with 500 connections that send their heads and bodies a byte at
 a time, or ask for 16 MB and do not read. Both halves alternate, so that they see the same host.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 
 from bench.gateway_compare.load import body
-from bench.gateway_compare.peers import Peer, one_gateway
-from bench.report import report
-from bench.upload import memory_mib
+from bench.processes import memory_mib
+from bench.report import at_most, option_parser, report, scratch_folder
+from bench.servers import Server, one_gateway
 
 NUM_HEADS, NUM_BODIES, NUM_READERS = 220, 220, 60
 ROUNDS, CALLS = 4, 250
 TRICKLE_S = 0.5
 FLOOD = "fake:tokens=4000 fake:width=4000"
-TARGETS = {"p99_ratio": (1.5, False), "num_unanswered": (0.0, False)}
+TARGETS = {"p99_ratio": at_most(1.5), "num_unanswered": at_most(0.0)}
 
 
-def head(peer: Peer, length: int) -> bytes:
+def head(gateway: Server, length: int) -> bytes:
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer {peer.key}\r\ncontent-length: {length}\r\n"
+        f"authorization: Bearer {gateway.key}\r\ncontent-length: {length}\r\n"
     ).encode()
 
 
 class SlowClients:
     """Opens them, feeds those that send, and replaces those that the gateway has ended."""
 
-    def __init__(self, peer: Peer, stack: ExitStack) -> None:
-        self._peer = peer
+    def __init__(self, gateway: Server, stack: ExitStack) -> None:
+        self._gateway = gateway
         self._stack = stack
         flood = orjson.dumps(body(FLOOD, stream=True))
         self._begin = {
-            "head": head(peer, 9)[:40],
-            "body": head(peer, 100_000) + b"\r\n{",
-            "reader": head(peer, len(flood)) + b"\r\n" + flood,
+            "head": head(gateway, 9)[:40],
+            "body": head(gateway, 100_000) + b"\r\n{",
+            "reader": head(gateway, len(flood)) + b"\r\n" + flood,
         }
         kinds = ["head"] * NUM_HEADS + ["body"] * NUM_BODIES + ["reader"] * NUM_READERS
         self._clients = [(kind, self._connect(kind)) for kind in kinds]
@@ -59,7 +60,7 @@ class SlowClients:
     def _connect(self, kind: str) -> socket.socket:
         made = self._stack.enter_context(socket.socket())
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        made.connect(("127.0.0.1", int(self._peer.url.rpartition(":")[2])))
+        made.connect(("127.0.0.1", int(self._gateway.url.rpartition(":")[2])))
         made.setblocking(False)
         made.send(self._begin[kind])
         return made
@@ -79,39 +80,39 @@ class SlowClients:
             await asyncio.sleep(TRICKLE_S)
 
 
-async def calls(client: aiohttp.ClientSession, peer: Peer) -> tuple[list[float], int]:
+async def calls(client: aiohttp.ClientSession, gateway: Server) -> tuple[list[float], int]:
     """Latencies in ms, and how many calls failed."""
     took_ms, num_failed = [], 0
     for i in range(CALLS):
         ordered = body("fake:tokens=32", stream=bool(i % 2))
         started = time.perf_counter()
-        async with client.post(f"{peer.url}/v1/chat/completions", json=ordered) as reply:
+        async with client.post(f"{gateway.url}/v1/chat/completions", json=ordered) as reply:
             raw = await reply.read()
             num_failed += reply.status != 200 or b"32" not in raw
         took_ms.append((time.perf_counter() - started) * 1000)
     return took_ms, num_failed
 
 
-async def measure(peer: Peer) -> dict[str, Any]:
-    headers = {"authorization": f"Bearer {peer.key}"}
+async def measure(gateway: Server) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {gateway.key}"}
     alone_ms: list[float] = []
     beside_ms: list[float] = []
     num_failed = num_ended = 0
     peak_mib = 0.0
     async with aiohttp.ClientSession(headers=headers) as client:
-        await calls(client, peer)
-        before_mib = memory_mib(peer.pid, "VmRSS")
+        await calls(client, gateway)
+        before_mib = memory_mib(gateway.pid, "VmRSS")
         for _ in range(ROUNDS):
-            took_ms, failed = await calls(client, peer)
+            took_ms, failed = await calls(client, gateway)
             alone_ms += took_ms
             num_failed += failed
             with ExitStack() as stack:
-                slow = SlowClients(peer, stack)
+                slow = SlowClients(gateway, stack)
                 async with asyncio.TaskGroup() as group:
                     trickling = group.create_task(slow.trickle())
                     await asyncio.sleep(3)  # until the readers' buffers are full
-                    took_ms, failed = await calls(client, peer)
-                    peak_mib = max(peak_mib, memory_mib(peer.pid, "VmRSS"))
+                    took_ms, failed = await calls(client, gateway)
+                    peak_mib = max(peak_mib, memory_mib(gateway.pid, "VmRSS"))
                     trickling.cancel()
                 beside_ms += took_ms
                 num_failed += failed
@@ -133,13 +134,10 @@ async def measure(peer: Peer) -> dict[str, Any]:
 
 
 def main() -> int:
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with one_gateway(folder) as peer:
-            measured = asyncio.run(measure(peer))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("slow_clients", measured, TARGETS) else 1
+    option_parser(__doc__).parse_args()
+    with scratch_folder() as folder, one_gateway(folder) as gateway:
+        measured = asyncio.run(measure(gateway))
+    return report("slow_clients", measured, TARGETS)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ Postgres. Then, one after the other: results per second, with a queue behind the
 20 lines of the same project; a pause of the large batch, and its resume.
 
     python -m bench.steering [--harvest-s 45] [--profiles FOLDER]
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,21 +24,18 @@ from sqlalchemy import text
 
 from batch.files.local import LocalFileStore
 from batch.run import window
-from batch.run.dispatch import Dispatcher, DispatchLimits
-from batch.run.lease import acquire
 from batch.steer import pause, resume
+from bench.batches import add_batch, dispatcher
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
-from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR, add_batch
-from bench.report import report
+from bench.paths import ENGINE_PYTHON, MODEL_DIR
+from bench.report import Target, at_least, at_most, option_parser, report, scratch_folder
 from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
-from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
-from tests.fakes.seams import MemoryQueue
 
 NUM_ROWS = 10_000
 ANSWER_TOKENS = 16
@@ -49,10 +45,10 @@ EMPTY_S = 6.0
 LONG_QUEUE_S = 3600.0
 TURNS = (window.QUEUE_S, LONG_QUEUE_S, LONG_QUEUE_S, window.QUEUE_S)
 LIMIT_S = 300.0
-TARGETS: dict[str, tuple[float, bool]] = {
-    "newcomer_s": (5.0, False),
-    "last_result_after_pause_s": (2.0, False),
-    "harvest_beside_long_queue": (0.98, True),
+TARGETS: dict[str, Target] = {
+    "newcomer_s": at_most(5.0),
+    "last_result_after_pause_s": at_most(2.0),
+    "harvest_beside_long_queue": at_least(0.98),
 }
 
 
@@ -69,7 +65,7 @@ def lines(num_rows: int, word: str, answer_tokens: int) -> bytes:
     return b"".join(one + b"\n" for one in made)
 
 
-class Bench:
+class Batches:
     """The database's view of the batches."""
 
     def __init__(self, database: Database, store: LocalFileStore) -> None:
@@ -112,56 +108,56 @@ class Bench:
         return loop.time() - began_s
 
 
-async def harvest(bench: Bench, big: str, harvest_s: float) -> dict[float, float]:
+async def harvest(seen: Batches, big: str, harvest_s: float) -> dict[float, float]:
     """Results per second with each length of the queue; each turn begins at an empty engine."""
     harvested = dict.fromkeys(TURNS, 0.0)
     for queue_s in TURNS:
         with patch.object(window, "QUEUE_S", queue_s):
-            async with bench.database.unit_of_work() as session:
+            async with seen.database.unit_of_work() as session:
                 await pause(session, DEFAULT_PROJECT_ID, big)
             await asyncio.sleep(EMPTY_S)
-            async with bench.database.unit_of_work() as session:
+            async with seen.database.unit_of_work() as session:
                 await resume(session, DEFAULT_PROJECT_ID, big)
-            await bench.until_done(big, await bench.num_done(big) + WARM_RESULTS)
-            before = await bench.num_done(big)
+            await seen.until_done(big, await seen.num_done(big) + WARM_RESULTS)
+            before = await seen.num_done(big)
             await asyncio.sleep(harvest_s)
-            rate = (await bench.num_done(big) - before) / harvest_s
+            rate = (await seen.num_done(big) - before) / harvest_s
         harvested[queue_s] += rate / TURNS.count(queue_s)
         print(f"  queue of {queue_s:g} s: {rate:.2f} results/s", flush=True)
     return harvested
 
 
-async def steer(bench: Bench, harvest_s: float) -> dict[str, Any]:
+async def steer(seen: Batches, harvest_s: float) -> dict[str, Any]:
     """Everything that is measured, while a dispatcher runs."""
-    big = await bench.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
-    await bench.until_done(big, 1)
-    harvested = await harvest(bench, big, harvest_s)
+    big = await seen.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
+    await seen.until_done(big, 1)
+    harvested = await harvest(seen, big, harvest_s)
     newcomers = []
     for number in range(3):
-        one = await bench.add(lines(1, f"one{number}", 1), "proj_other")
-        newcomers.append(round(await bench.until_done(one, 1), 2))
+        one = await seen.add(lines(1, f"one{number}", 1), "proj_other")
+        newcomers.append(round(await seen.until_done(one, 1), 2))
     print(f"  newcomers {newcomers} s", flush=True)
-    small = await bench.add(lines(20, "small", ANSWER_TOKENS))
-    small_s = await bench.until_done(small, 20)
+    small = await seen.add(lines(20, "small", ANSWER_TOKENS))
+    small_s = await seen.until_done(small, 20)
     print(f"  20 lines behind {NUM_ROWS}: {small_s:.1f} s", flush=True)
-    async with bench.database.unit_of_work() as session:
+    async with seen.database.unit_of_work() as session:
         await pause(session, DEFAULT_PROJECT_ID, big)
-    paused_at = await bench.read("SELECT paused_at FROM batches WHERE id = :id", id=big)
+    paused_at = await seen.read("SELECT paused_at FROM batches WHERE id = :id", id=big)
     await asyncio.sleep(PAUSED_S)
-    late_s = await bench.read(
+    late_s = await seen.read(
         "SELECT extract(epoch FROM max(created_at) - :at)::float8 FROM row_results"
         " WHERE batch_id = :id",
         at=paused_at, id=big,
     )  # fmt: skip
-    while_paused = await bench.num_done(big)
-    num_pending = await bench.read(
+    while_paused = await seen.num_done(big)
+    num_pending = await seen.read(
         "SELECT count(*) FROM batch_rows WHERE batch_id = :id AND status = 'pending'"
         " AND attempt = 0",
         id=big,
     )
-    async with bench.database.unit_of_work() as session:
+    async with seen.database.unit_of_work() as session:
         await resume(session, DEFAULT_PROJECT_ID, big)
-    resumed_s = await bench.until_done(big, while_paused + 50)
+    resumed_s = await seen.until_done(big, while_paused + 50)
     return {
         "results_per_s": round(harvested[window.QUEUE_S], 3),
         "results_per_s_long_queue": round(harvested[LONG_QUEUE_S], 3),
@@ -185,7 +181,7 @@ async def measure(url: str, folder: Path, profiles: str, harvest_s: float) -> di
         client = HttpEngineClient(engine.url)
         task = asyncio.ensure_future(_dispatch(client, database, store, drain))
         try:
-            return await steer(Bench(database, store), harvest_s)
+            return await steer(Batches(database, store), harvest_s)
         finally:
             drain.set()
             await task
@@ -197,33 +193,25 @@ async def _dispatch(
     client: HttpEngineClient, database: Database, store: LocalFileStore, drain: asyncio.Event
 ) -> None:
     """Dispatchers one after the other: one that finds nothing to do for a second ends."""
-    clock = SystemClock()
     while not drain.is_set():
-        lease = await acquire(client.url, database, clock)
-        assert lease is not None
-        await Dispatcher(
-            lease, client, database, store, MemoryQueue(), clock, DispatchLimits(), drain=drain
-        ).run()
+        await (await dispatcher(client, database, store, drain=drain)).run()
 
 
-def run() -> int:
+def main() -> int:
     """Start Postgres and the engine, measure, report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--harvest-s", type=float, default=45.0)
     parser.add_argument("--profiles", help="where measured profiles are kept")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    profiles = options.profiles or str(folder / "profiles")
-    try:
-        with (
-            postgres_url(folder) as url,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            measured = runner.run(measure(url, folder, profiles, options.harvest_s))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("steering", measured, TARGETS) else 1
+    with (
+        scratch_folder() as folder,
+        postgres_url(folder) as url,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        profiles = options.profiles or str(folder / "profiles")
+        measured = runner.run(measure(url, folder, profiles, options.harvest_s))
+    return report("steering", measured, TARGETS)
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

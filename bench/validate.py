@@ -1,16 +1,18 @@
 """Validation of the largest allowed batch: 50,000 lines of 4 KB into rows of a real Postgres.
 
+    python -m bench.validate
+
 Target: 10 s. The file lies on disk in the local file store; what is timed is the stage as the
 worker runs it, from the first query to the commit. A second run has a fault in every line.
+
+`make bench` runs it; no page quotes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +25,8 @@ from batch.files.local import LocalFileStore
 from batch.intake.create import create
 from batch.intake.upload import Upload, record
 from batch.intake.validate import validate
-from bench.report import report
+from bench.report import at_most, option_parser, report, scratch_folder
+from bench.servers import postgres_url
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import arrival as arrivals
 from store.session import Database
@@ -108,16 +111,11 @@ async def measure(url: str, folder: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Start a Postgres, migrate it, measure, report."""
-    from bench.servers import postgres_url
-
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with postgres_url(folder) as url:
-            measured = asyncio.run(measure(url, folder / "files"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    targets = {"valid_wall_s": (TARGET_S, False), "every_line_bad_wall_s": (TARGET_S, False)}
-    return 0 if report("validate", measured, targets) else 1
+    option_parser(__doc__).parse_args()
+    with scratch_folder() as folder, postgres_url(folder) as url:
+        measured = asyncio.run(measure(url, folder / "files"))
+    targets = {"valid_wall_s": at_most(TARGET_S), "every_line_bad_wall_s": at_most(TARGET_S)}
+    return report("validate", measured, targets)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ out.
     body         files that another file handed the request's body to, raw or parsed, in that order
     returns      how often it was handed to a file that had it before; `api/` is one place here: it
                  checks a body by tables of rules, which lie in many files
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations
@@ -19,14 +21,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -35,8 +34,9 @@ import orjson
 import uvloop
 
 from bench.gateway_compare.load import body
-from bench.gateway_compare.peers import environment, surroundings, two_keys
-from bench.servers import ROOT
+from bench.paths import ROOT
+from bench.report import scratch_folder
+from bench.servers import gateway_settings, new_key, surroundings
 from coserve.local.ports import free_port
 from gateway.http.app import create_app
 from gateway.http.server import GatewayServer
@@ -167,14 +167,10 @@ async def walked(settings: GatewaySettings, key: str) -> dict[str, Walk]:
 
 def main() -> int:
     """Print each walk."""
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        with surroundings(folder) as (engine, database, broker):
-            _, key = asyncio.run(two_keys(database))
-            os.environ |= environment(folder, engine, database, broker, free_port())
-            walks = uvloop.run(walked(GatewaySettings(), key))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder() as folder, surroundings(folder) as (engine, database, broker):
+        key = asyncio.run(new_key(database, limited=True))
+        os.environ |= gateway_settings(folder, engine, database, broker, free_port())
+        walks = uvloop.run(walked(GatewaySettings(), key))
     for name, walk in walks.items():
         print("\n".join([name, *walk.lines()]))
     return 0

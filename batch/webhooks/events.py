@@ -20,15 +20,15 @@ def type_of(status: BatchStatus) -> str:
     return f"batch.{status}"
 
 
-def type_of_response(status: str) -> str:
-    """The type of the event that a background response ended so."""
-    return f"{RESPONSE}.{status}"
-
-
-RESPONSE: Final = "response"
+RESPONSE_EVENT_TYPES: Final = (
+    "response.cancelled",
+    "response.completed",
+    "response.failed",
+    "response.incomplete",
+)
 EVENT_TYPES: Final = (
     *sorted(type_of(status) for status in TERMINAL_BATCH),
-    *map(type_of_response, ("cancelled", "completed", "failed", "incomplete")),
+    *RESPONSE_EVENT_TYPES,
 )
 
 
@@ -39,7 +39,7 @@ def new_event_id() -> str:
 
 def sample_id(event_type: str) -> str:
     """An id of what an event of this type is about, of nothing that there is."""
-    return new_id(RESPONSE_PREFIX if event_type.startswith(f"{RESPONSE}.") else ID_PREFIX)
+    return new_id(RESPONSE_PREFIX if event_type in RESPONSE_EVENT_TYPES else ID_PREFIX)
 
 
 def body_of(event_id: str, event_type: str, subject_id: str, event_at: datetime) -> bytes:

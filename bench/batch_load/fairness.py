@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import text
-
-from bench.batch_load.one_batch import LIMIT_S, client_of, create, database, upload
-from store.repositories import key as keys
-from store.session import Database
+from bench.batch_load.one_batch import LIMIT_S
+from bench.installation import client_of, create, database, new_projects, upload
+from bench.report import jain
 from tests.chaos.installation import Installation
 
 NUM_OWNERS = 20
@@ -22,36 +19,16 @@ COUNTED_FROM = 0.05
 """Progress is compared once so much of the work is done: below, a single claim decides."""
 
 
-def jain(shares: Sequence[float]) -> float:
-    """Jain's index of fairness: 1 where all are equal, 1/n where one has everything."""
-    squares = len(shares) * sum(share * share for share in shares)
-    return sum(shares) ** 2 / squares if squares else 1.0
-
-
-async def _owners(installation: Installation) -> list[str]:
-    """A key of each of `NUM_OWNERS` new projects."""
-    handle = Database(installation.dsn.replace("postgresql://", "postgresql+psycopg://"))
-    found = []
-    async with handle.unit_of_work() as session:
-        for number in range(NUM_OWNERS):
-            project_id = f"proj_owner{number:02d}"
-            await session.execute(
-                text("INSERT INTO projects (id, name) VALUES (:id, :name)"),
-                {"id": project_id, "name": f"owner {number}"},
-            )
-            _, plaintext = await keys.create(session, project_id, "bench")
-            found.append(plaintext)
-    await handle.dispose()
-    return found
-
-
 def measure(installation: Installation) -> dict[str, Any]:
     """Create the batches while the engine is away, let it come up, watch them to their ends."""
     fake = installation.fake
     assert fake is not None
     fake.stop()
     batch_ids = []
-    for key in asyncio.run(_owners(installation)):
+    owners: dict[str, dict[str, int]] = {
+        f"proj_owner{number:02d}": {} for number in range(NUM_OWNERS)
+    }
+    for key in asyncio.run(new_projects(installation, owners)).values():
         with client_of(installation, key) as client:
             batch_ids.append(create(client, upload(client, NUM_LINES)))
     with database(installation) as connection:

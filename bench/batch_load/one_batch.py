@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +11,14 @@ import httpx
 import orjson
 import psycopg
 
-from bench.batch_dispatch import LINE_BYTES, line
 from bench.batch_load import prediction
 from bench.batch_load.samples import MemoryWatch, cpu_s
+from bench.batches import LINE_BYTES
+from bench.installation import client_of, create, database, upload
 from tests.chaos.installation import Installation
 
-CHAT = "/v1/chat/completions"
 LIMIT_S = 900.0
 POLL_INTERVAL_S = 1.0
-
-
-def client_of(installation: Installation, key: str | None = None) -> httpx.Client:
-    """A client of the installation's gateway."""
-    headers = {"Authorization": f"Bearer {key or installation.key}"}
-    return httpx.Client(base_url=installation.url, headers=headers, timeout=120)
-
-
-def upload(client: httpx.Client, num_lines: int) -> str:
-    """Upload a file of so many lines of `LINE_BYTES`; its id."""
-    with tempfile.TemporaryFile() as file:
-        file.writelines(line(number) + b"\n" for number in range(num_lines))
-        file.seek(0)
-        reply = client.post("/v1/files", data={"purpose": "batch"}, files={"file": file})
-    return str(reply.raise_for_status().json()["id"])
-
-
-def create(client: httpx.Client, file_id: str) -> str:
-    """A batch over the file; its id."""
-    wanted = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
-    return str(client.post("/v1/batches", json=wanted).raise_for_status().json()["id"])
-
-
-@contextmanager
-def database(installation: Installation) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to look with."""
-    with psycopg.connect(installation.dsn, autocommit=True) as connection:
-        yield connection
 
 
 def watch(

@@ -7,16 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bench.processes import private_mib
 from tests.chaos.installation import Installation
 
 PERIOD_S = 0.25
 PARTS = ("gateway", "worker-dispatch", "worker-stages", "beat", "postgres", "valkey")
-_MIB = 1024.0
 _SERVANTS = (
     "autovacuum launcher", "autovacuum worker", "background writer", "checkpointer", "io worker",
     "logical replication launcher", "logger", "parallel worker", "walwriter",
@@ -59,19 +58,6 @@ def cpu_s(installation: Installation) -> dict[str, float]:
             times.user + times.system + times.children_user + times.children_system
         )
     return total
-
-
-def private_mib(pid: int) -> float:
-    """Memory of a process's own, swapped out or not: neither mapped files nor shared segments.
-
-    Postgres' buffers are one segment, and whatever a backend touched of it counts as resident.
-
-    Raises:
-        OSError: The process has ended.
-    """
-    told = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    kib = {name: int(told.get(name, "0").split()[0]) for name in ("RssAnon", "VmSwap")}
-    return (kib["RssAnon"] + kib["VmSwap"]) / _MIB
 
 
 @dataclass

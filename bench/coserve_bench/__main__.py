@@ -1,4 +1,7 @@
-"""``python -m bench.coserve_bench``: the library behind ``coserve bench coserve``."""
+"""``python -m bench.coserve_bench``: the library behind ``coserve bench coserve``.
+
+Quoted in docs/benchmark-coserve.md.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from bench.coserve_bench.systems import STOCK_PLUGINS_CPU, STOCK_PLUGINS_NONE, System
+from coserve.local.ports import free_port
 from engine_adapter.engine_process import Device, EngineSettings, engine_command
 
 START_TIMEOUT_S = 300.0
@@ -97,7 +97,7 @@ async def running_engine(
     """
     settings = replace(
         settings,
-        port=_free_port(),
+        port=free_port(),
         chunk_tokens=system.chunk_tokens or settings.chunk_tokens,
         extra_args=(*settings.extra_args, *system.args),
     )
@@ -184,10 +184,3 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 def log_end(log: Path, lines: int = 15) -> str:
     """The last lines of an engine's log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

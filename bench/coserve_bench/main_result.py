@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.paths import ROOT
 from engine_adapter.scheduling.policies.settings import Level
 
-ROOT = Path(__file__).resolve().parents[2]
 EMULATED = ROOT / "bench/results/coserve/emulated-a100.json"
 MEASURED = ROOT / "bench/results/coserve/cpu-p99-gamma.json"
 PICTURE = ROOT / "docs/images/main-result.svg"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.coserve_bench.options import Options
+from bench.paths import ROOT
 from engine_adapter.host_cpu import cpu_name
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def surroundings(options: Options) -> dict[str, Any]:
@@ -24,7 +23,7 @@ def surroundings(options: Options) -> dict[str, Any]:
         "gpu": _told(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
         if options.device == "cuda"
         else None,
-        "commit": _told(["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]),
+        "commit": _told(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
         "load_average": list(os.getloadavg()),
         "platform": platform.platform(),
         "python": platform.python_version(),

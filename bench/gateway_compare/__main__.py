@@ -6,27 +6,26 @@ limits, once with one whose limits are kept in a real Valkey.
 
 `python -m bench.gateway_compare --before CHECKOUT` compares it with an earlier one: whole answers
 alone, in one run, without the others.
+
+Quoted in docs/benchmark-gateway.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from bench.gateway_compare.environments import LITELLM, NAMES, ROUTERS, install, version
 from bench.gateway_compare.load import measure, whole_answers
 from bench.gateway_compare.peers import ROUTER_PACKAGES, all_peers, own_peers
-from bench.report import report
+from bench.report import at_least, at_most, option_parser, report, scratch_folder
 
 TARGETS = {
-    "added_p50_ms": (1.0, False),
-    "cpu_us_per_chunk_unpaced": (10.0, False),
-    "litellm_cpu_ratio_per_request": (20.0, True),
+    "added_p50_ms": at_most(1.0),
+    "cpu_us_per_chunk_unpaced": at_most(10.0),
+    "litellm_cpu_ratio_per_request": at_least(20.0),
 }
 
 
@@ -57,23 +56,20 @@ def compared(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--before", type=Path, metavar="CHECKOUT")
-    before = asked.parse_args().before
+    parser = option_parser(__doc__)
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT")
+    before = parser.parse_args().before
     for name in NAMES if before is None else ():
         install(name)
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
+    with scratch_folder() as folder:
         if before is not None:
             with own_peers(folder, before.resolve()) as peers:
                 figures = asyncio.run(whole_answers(peers))
-            report("gateway_before_after", figures, {})
+            report("gateway_before_after", figures)
             return 0
         with all_peers(folder) as peers:
             figures = asyncio.run(measure(peers))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0 if report("gateway_compare", compared(figures), TARGETS) else 1
+    return report("gateway_compare", compared(figures), TARGETS)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from bench.paths import ROOT
 from coserve.setup.installer import get_uv
 from coserve.setup.service_env import installer_env
 
-ROOT: Final = Path(__file__).parents[2]
 LITELLM: Final = "litellm"
 ROUTERS: Final = "routers"
 NAMES: Final = {

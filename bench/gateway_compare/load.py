@@ -12,12 +12,12 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from bench.gateway_compare.peers import Peer
+from bench.processes import cpu_ns
+from bench.servers import Server
 
 SEED = 20261121
 NUM_WARM = 100
@@ -40,18 +40,7 @@ def body(order: str, *, stream: bool = False) -> dict[str, Any]:
     }
 
 
-def cpu_ns(pid: int) -> int:
-    """CPU time of a process' threads so far."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            total += int((task / "schedstat").read_text().split()[0])
-        except FileNotFoundError:
-            continue  # a thread that just ended
-    return total
-
-
-async def whole(client: aiohttp.ClientSession, peer: Peer) -> float:
+async def whole(client: aiohttp.ClientSession, peer: Server) -> float:
     """Ask for one whole answer; how long it took, in ms."""
     ordered = body(f"fake:tokens={WHOLE_TOKENS}")
     started = time.perf_counter()
@@ -63,7 +52,7 @@ async def whole(client: aiohttp.ClientSession, peer: Peer) -> float:
     return took_ms
 
 
-async def stream(client: aiohttp.ClientSession, peer: Peer, order: str) -> int:
+async def stream(client: aiohttp.ClientSession, peer: Server, order: str) -> int:
     """Read one stream; the number of its chunks."""
     num_chunks, last = 0, b""
     url = f"{peer.url}/v1/chat/completions"
@@ -76,7 +65,7 @@ async def stream(client: aiohttp.ClientSession, peer: Peer, order: str) -> int:
     return num_chunks
 
 
-async def measure(peers: Sequence[Peer]) -> dict[str, Any]:
+async def measure(peers: Sequence[Server]) -> dict[str, Any]:
     """Figures by server."""
     figures: dict[str, dict[str, Any]] = {peer.name: {} for peer in peers}
     streaming = [peer for peer in peers if peer.name != "lean_relay"]
@@ -88,7 +77,7 @@ async def measure(peers: Sequence[Peer]) -> dict[str, Any]:
     return figures
 
 
-async def whole_answers(peers: Sequence[Peer]) -> dict[str, dict[str, float]]:
+async def whole_answers(peers: Sequence[Server]) -> dict[str, dict[str, float]]:
     """One call at a time: latency as a caller sees it, CPU per request."""
     took_ms: dict[str, list[float]] = defaultdict(list)
     spent_ns: dict[str, int] = defaultdict(int)
@@ -119,20 +108,20 @@ async def whole_answers(peers: Sequence[Peer]) -> dict[str, dict[str, float]]:
     }
 
 
-async def unpaced_streams(peers: Sequence[Peer]) -> dict[str, dict[str, float]]:
+async def unpaced_streams(peers: Sequence[Server]) -> dict[str, dict[str, float]]:
     """One stream at a time, as fast as the engine writes."""
     order = f"fake:tokens={UNPACED_TOKENS}"
     return await _streams(peers, UNPACED_ROUNDS, 1, order, UNPACED_TOKENS, "unpaced")
 
 
-async def paced_streams(peers: Sequence[Peer]) -> dict[str, dict[str, float]]:
+async def paced_streams(peers: Sequence[Server]) -> dict[str, dict[str, float]]:
     """Many streams at the pace of an engine: nearly every chunk is a wake-up of its own."""
     order = f"fake:tokens={PACED_TOKENS} fake:token_ms={PACED_TOKEN_MS}"
     return await _streams(peers, PACED_ROUNDS, NUM_PACED_STREAMS, order, PACED_TOKENS, "paced")
 
 
 async def _streams(
-    peers: Sequence[Peer], rounds: int, width: int, order: str, num_tokens: int, name: str
+    peers: Sequence[Server], rounds: int, width: int, order: str, num_tokens: int, name: str
 ) -> dict[str, dict[str, float]]:
     num_chunks: dict[str, int] = defaultdict(int)
     spent_ns: dict[str, int] = defaultdict(int)
@@ -159,7 +148,7 @@ async def _streams(
     }
 
 
-def _client(peer: Peer) -> aiohttp.ClientSession:
+def _client(peer: Server) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         headers={"authorization": f"Bearer {peer.key}"},
         read_bufsize=1 << 20,

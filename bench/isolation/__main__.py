@@ -6,11 +6,12 @@ gap is counted only beyond the engine's own; and sends one batch of one line aft
 Attackers run at a lower priority: they would be on other machines.
 
 Writes `bench/results/isolation.json` and the table of `docs/security.md`, unless attacks are named.
+
+Quoted in docs/security.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
 import sys
@@ -20,46 +21,39 @@ from pathlib import Path
 from typing import Any
 
 from batch.files.local import LocalFileStore
-from bench.batch_load.one_batch import client_of, create, database, upload, watch
-from bench.equal_attainment_page import between
+from bench.batch_load.one_batch import watch
+from bench.installation import (
+    LATENCY_MS,
+    MAX_RUNNING,
+    client_of,
+    create,
+    database,
+    new_projects,
+    upload,
+)
 from bench.isolation.attacker import attacked
 from bench.isolation.attacks import ATTACKS, EMBEDDING_MODEL, RESULT_ROWS, SECONDS, Tenant
 from bench.isolation.witness import TOKEN_MS, lines_s, stalls_ms
-from bench.report import run
-from store.repositories import key as keys
-from store.session import Database
+from bench.paths import ROOT
+from bench.report import at_most, between, option_parser, report, scratch_folder
 from tests.chaos.engine import FakeEngineProcess
 from tests.chaos.installation import Installation
 
-LATENCY_MS, MAX_RUNNING, CONTEXT_TOKENS = 20.0, 1024, 131_072
+CONTEXT_TOKENS = 131_072
+ATTACKER, LIMITED, OTHER = "proj_attacker", "proj_limited", "proj_other"
+PROJECTS: dict[str, dict[str, int]] = {ATTACKER: {}, LIMITED: {"requests_per_minute": 1}, OTHER: {}}
 STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
-PAGE = Path(__file__).parents[2] / "docs/security.md"
+PAGE = ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- isolation: make isolation -->", "<!-- end of isolation -->"
 EXPECTED = {"200", "400", "401", "404", "408", "413", "415", "429", "503", "connections", "cut"}
 """Answers that say that an attack does what it is meant to."""
 
 TARGETS = {
-    f"{name.replace(' ', '_')}_{figure}": (limit, False)
+    f"{name.replace(' ', '_')}_{figure}": at_most(limit)
     for name in ATTACKS
     for figure, limit in (("stall_p999_ms", STALL_MS), ("line_worst_s", LINE_S))
 }
-
-
-async def _keys(installation: Installation) -> dict[str, str]:
-    """Keys of three new projects; one of them may ask once a minute."""
-    handle = Database(installation.dsn.replace("postgresql://", "postgresql+psycopg://"))
-    found = {}
-    async with handle.unit_of_work() as session:
-        connection = await session.connection()
-        for name, rate in (("attacker", "NULL"), ("limited", "1"), ("other", "NULL")):
-            await connection.exec_driver_sql(
-                "INSERT INTO projects (id, name, requests_per_minute)"
-                f" VALUES ('proj_{name}', '{name}', {rate})"
-            )
-            _, found[name] = await keys.create(session, f"proj_{name}", "bench")
-    await handle.dispose()
-    return found
 
 
 def _expire_objects(installation: Installation) -> None:
@@ -78,7 +72,7 @@ def _expire_objects(installation: Installation) -> None:
 
 
 def _prepare(installation: Installation, known: dict[str, str]) -> Tenant:
-    tenant = Tenant(installation.url, known["attacker"], known["limited"])
+    tenant = Tenant(installation.url, known[ATTACKER], known[LIMITED])
     with client_of(installation, tenant.key) as client, database(installation) as connection:
         tenant.batch_id = create(client, upload(client, RESULT_ROWS))
         watch(client, connection, tenant.batch_id)
@@ -102,16 +96,16 @@ def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
     try:
         embedder.start()
         installation.start()
-        known = asyncio.run(_keys(installation))
+        known = asyncio.run(new_projects(installation, PROJECTS))
         tenant = _prepare(installation, known)
-        with client_of(installation, known["other"]) as client:
+        with client_of(installation, known[OTHER]) as client:
             file_id = upload(client, 1)
         with ProcessPoolExecutor(1) as reader, ThreadPoolExecutor(1) as sender:
             for name in names:
                 if name == "objects":
                     _expire_objects(installation)
                 lasts_s = ATTACKS[name].lasts_s or seconds
-                key = known["other"]
+                key = known[OTHER]
                 with attacked(name, tenant) as answers:
                     lines: Future[tuple[list[float], Counter[str]]] = sender.submit(
                         lines_s, installation, key, file_id, lasts_s
@@ -163,21 +157,18 @@ def table(figures: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run it; with attacks named, only these are printed and nothing is written."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each attack (15)")
     options = parser.parse_args()
     chosen = options.attacks
     if unknown := set(chosen) - set(ATTACKS):
         parser.error(f"no such attack: {', '.join(sorted(unknown))}")
-
-    def measured(folder: Path) -> dict[str, Any]:
+    with scratch_folder() as folder:
         figures = measure(folder, chosen or list(ATTACKS), options.seconds)
-        if not chosen:
-            PAGE.write_text(between(PAGE.read_text(), BEGIN, END, table(figures)))
-        return figures
-
-    return run("isolation", measured, TARGETS, whole=not chosen)
+    if not chosen:
+        PAGE.write_text(between(PAGE.read_text(), BEGIN, END, table(figures)))
+    return report("isolation", figures, TARGETS, keep=not chosen)
 
 
 if __name__ == "__main__":

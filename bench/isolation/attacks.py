@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from batch.worker.app import GC_PERIOD_S
-from bench.batch_dispatch import line
+from bench.batches import line
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
 MODEL: Final = "fake-model"

@@ -10,7 +10,7 @@ from typing import Final
 
 import orjson
 
-from bench.batch_load.one_batch import client_of
+from bench.installation import client_of
 from bench.isolation.attacks import chat
 from engine_adapter.client.base import CHAT_PATH
 from tests.chaos.installation import Installation

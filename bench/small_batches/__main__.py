@@ -6,11 +6,12 @@ can, while another sends one line at a time and waits for its answer. Then the w
 a while in which as many batches are made, and come back.
 
 Writes `bench/results/small_batches.json` unless `--batches` or `--away` says otherwise.
+
+Quoted in docs/benchmark-batch.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
 import signal
@@ -27,11 +28,15 @@ from typing import Any
 import psutil
 import psycopg
 
-from bench.batch_load.one_batch import client_of, create, database, upload
-from bench.report import run
-from store.repositories import key as keys
-from store.session import Database
-from tests.chaos.engine import FakeEngineProcess
+from bench.installation import (
+    client_of,
+    create,
+    database,
+    new_projects,
+    running_installation,
+    upload,
+)
+from bench.report import at_least, at_most, option_parser, report, scratch_folder
 from tests.chaos.installation import Installation
 
 NUM_BATCHES = 10_000
@@ -42,31 +47,15 @@ AWAY_S = 600.0
 BETWEEN_PROBES_S = 1.0
 POLL_INTERVAL_S = 0.1
 LIMIT_S = 3600.0
-LATENCY_MS, MAX_RUNNING = 20.0, 1024
 WORKERS = ("worker-stages", "worker-dispatch", "worker-sweep")
 TENANT, OTHER = "proj_tenant", "proj_other"
+UNLIMITED = {"live_batches": 1_000_000, "batches_per_hour": 1_000_000}
 TARGETS = {
-    "other_line_p99_s": (10.0, False),
-    "after_absence_other_line_p99_s": (10.0, False),
-    "drained_per_s": (50.0, True),
-    "after_absence_drained_per_s": (50.0, True),
+    "other_line_p99_s": at_most(10.0),
+    "after_absence_other_line_p99_s": at_most(10.0),
+    "drained_per_s": at_least(50.0),
+    "after_absence_drained_per_s": at_least(50.0),
 }
-
-
-async def _keys(installation: Installation) -> dict[str, str]:
-    """A key of each of two new projects, which may have as many batches as they like."""
-    handle = Database(installation.dsn.replace("postgresql://", "postgresql+psycopg://"))
-    found = {}
-    async with handle.unit_of_work() as session:
-        connection = await session.connection()
-        for project_id in (TENANT, OTHER):
-            await connection.exec_driver_sql(
-                "INSERT INTO projects (id, name, live_batches, batches_per_hour)"
-                f" VALUES ('{project_id}', '{project_id}', 1000000, 1000000)"
-            )
-            _, found[project_id] = await keys.create(session, project_id, "bench")
-    await handle.dispose()
-    return found
 
 
 class _Probes:
@@ -159,11 +148,8 @@ def _workers_away(installation: Installation) -> Iterator[None]:
 
 def measure(folder: Path, num: int, away_s: float) -> dict[str, Any]:
     """Both floods, one after the other."""
-    fake = FakeEngineProcess(folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING)
-    installation = Installation(folder / "home", fake)
-    try:
-        installation.start()
-        known = asyncio.run(_keys(installation))
+    with running_installation(folder) as installation:
+        known = asyncio.run(new_projects(installation, {TENANT: UNLIMITED, OTHER: UNLIMITED}))
         with database(installation) as connection:
             with _Probes(installation, known[OTHER]) as alone:
                 time.sleep(10 * BETWEEN_PROBES_S)
@@ -180,8 +166,6 @@ def measure(folder: Path, num: int, away_s: float) -> dict[str, Any]:
             with _Probes(installation, known[OTHER]) as after:
                 _wait_until_drained(connection)
                 after_per_s = num / (time.perf_counter() - began_s)
-    finally:
-        installation.stop()
     return {
         "num_batches": num,
         "alone_other_line_p50_s": alone.figures()["other_line_p50_s"],
@@ -196,16 +180,14 @@ def measure(folder: Path, num: int, away_s: float) -> dict[str, Any]:
 
 def main() -> int:
     """Run it; another number of batches or seconds prints and writes nothing."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = option_parser(__doc__)
     parser.add_argument("--batches", type=int, default=NUM_BATCHES)
     parser.add_argument("--away", type=float, default=AWAY_S, metavar="SECONDS")
     options = parser.parse_args()
-
-    def measured(folder: Path) -> dict[str, Any]:
-        return measure(folder, options.batches, options.away)
-
+    with scratch_folder() as folder:
+        measured = measure(folder, options.batches, options.away)
     whole = (options.batches, options.away) == (NUM_BATCHES, AWAY_S)
-    return run("small_batches", measured, TARGETS, whole=whole)
+    return report("small_batches", measured, TARGETS, keep=whole)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
 
-    T = k_token P + k_hinge max(0, P - knee) + k_attention A + k_context S + k_square Q + k_row R
+    T = k_token P + k_hinge max(0, P - knee) + k_attention A + k_context S + k_square Q + k_request R
         + k_batch B + k_constant
 
 with the sums of :mod:`engine_adapter.scheduling.latency`. The paper's k1 (linear layers) and k3
@@ -313,7 +313,7 @@ class PolynomialModel:
 
             a = k_attention + k_square
             b = k_token + k_attention c + k_context + 2 k_square c
-            fixed = k_row + k_context c + k_square c^2 + k_batch
+            fixed = k_request + k_context c + k_square c^2 + k_batch
 
         so the answer is the positive root of a quadratic; from the knee on ``b`` is steeper by
         ``k_hinge``. A lone token is charged as a batch.

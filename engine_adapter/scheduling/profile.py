@@ -15,7 +15,7 @@ from engine_adapter.scheduling.fit import Fit, FitError
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepKind
 
-FORMAT = 7
+FORMAT = 8
 
 
 class ProfileError(ValueError):

@@ -40,6 +40,7 @@ SERVES_ALL: dict[str, str] = {
     "batch.with_expired_rows": "stage",
     "stage.end_future_leases": "sweep",
     "repeat.batches_with_repeats": "dispatcher",
+    "response.program_wanted_at": "by a batch that was found under its project",
     "repeat.known": "stage; within the project of the batch",
     "dispatcher.has_claimable_rows": "sweep",
     # The host and the key ring, before it is known who asks.

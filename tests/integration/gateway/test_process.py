@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.upload import BOUNDARY, UPLOAD_BYTES, form, memory_mib, reset_high_water_mark
+from bench.processes import memory_mib, reset_high_water_mark
+from bench.upload import BOUNDARY, UPLOAD_BYTES, form
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys

@@ -11,13 +11,13 @@ from bench.against_stock import (
     CHOICE_SEED,
     MIXED,
     OURS,
-    SEEDS,
     beside,
     best_setting,
     renamed,
     shown_systems,
     todo,
 )
+from bench.cells import SEEDS
 from bench.frontier import BOTH, STOCK, Point, above, beaten
 from bench.frontier import OURS as FRONTIER_OURS
 

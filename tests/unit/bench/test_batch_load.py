@@ -4,16 +4,16 @@ import os
 
 import pytest
 
-from bench.batch_load.fairness import jain
 from bench.batch_load.prediction import Poll, errors
-from bench.batch_load.samples import private_mib
+from bench.processes import private_mib
+from bench.report import jain
 
 
 def test_equal_shares_are_fair_and_one_taker_is_not() -> None:
     assert jain([5, 5, 5, 5]) == pytest.approx(1.0)
     assert jain([8, 0, 0, 0]) == pytest.approx(0.25)
     assert 0.25 < jain([4, 3, 2, 1]) < 1.0
-    assert jain([0, 0]) == 1.0
+    assert jain([0, 0]) == 0.0
 
 
 def test_memory_is_read_of_a_living_process_only() -> None:

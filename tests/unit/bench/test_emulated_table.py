@@ -6,8 +6,8 @@ import math
 from itertools import islice
 from typing import Any
 
-from bench.ablation import OUTSTANDING, Case, make_device, offline_lengths
-from bench.against_stock import BEST, MIXED, Cell, tables
+from bench.against_stock import BEST, MIXED, tables
+from bench.cells import OUTSTANDING, Case, Cell, make_device, offline_lengths
 from bench.emulated_table import (
     EARLY,
     JUST_IN_TIME,

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench import equal_attainment
-from bench.equal_attainment import SCALES, Case, Knob, chat, device_of, jain, last_in_time, sweep
-from bench.equal_attainment_page import between, plot, seeds_table, table
+from bench.equal_attainment import SCALES, Case, Knob, chat, device_of, last_in_time, sweep
+from bench.equal_attainment_page import plot, seeds_table, table
+from bench.report import between, jain
 
 
 def figures(harvest: float, share: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Windows of the simulated tables: steady, and long enough for a P99."""
+"""Windows of the simulated cells: steady, and long enough for a P99."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.ablation import (
+from bench.cells import (
     BUSY,
     FOR_RULES,
     LIFETIMES,
