@@ -7,7 +7,7 @@ bench/cells.py says what a cell is. Its window lasts for three lifetimes of an o
 or until 320 online requests have come if that is later; for the rules for one, or until 160 have
 come, each with three seeds.
 
-Quoted in docs/benchmark-coserve.md and docs/scheduler.md.
+Quoted in docs/benchmark-coserve-details.md and docs/scheduler-figures.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ sizes with and without mixing, is chosen for each device and load by P90 of firs
 of its own, and shown on three others; so is the best of those that mix, whose gaps are shorter.
 Writes bench/results/against_stock.json cell by cell, and prints a table of it, with what was asked.
 
-Quoted in docs/benchmark-coserve.md and docs/scheduler.md.
+Quoted in docs/benchmark-coserve-details.md and docs/scheduler-figures.md.
 """
 
 from __future__ import annotations

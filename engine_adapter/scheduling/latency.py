@@ -1,7 +1,7 @@
 """The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
 
-    T = k_token P + k_hinge max(0, P - knee) + k_attention A + k_context S + k_square Q + k_request R
-        + k_batch B + k_constant
+    T = k_token P + k_hinge max(0, P - knee) + k_attention A + k_context S + k_square Q
+        + k_request R + k_batch B + k_constant
 
 with the sums of :mod:`engine_adapter.scheduling.latency`. The paper's k1 (linear layers) and k3
 (communication) share the regressor P and are fitted as one. ``k_square`` covers attention that pads

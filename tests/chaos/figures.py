@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from bench.report import RESULTS, environment
+from bench.paths import RESULTS
+from bench.report import environment
 from tests.chaos.deaths import Death
 from tests.chaos.proof import Findings
 from tests.chaos.victims import Kind

@@ -18,7 +18,8 @@ from types import FrameType
 
 import orjson
 
-from bench.report import RESULTS, environment
+from bench.paths import RESULTS
+from bench.report import environment
 from tests.conformance.live_stack import live_stack
 from tests.conformance.parts import ASKED_FOR, NOT_REAL, PARTS
 from tests.conformance.results import Result

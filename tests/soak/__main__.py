@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from bench.report import RESULTS, environment
+from bench.paths import RESULTS
+from bench.report import environment
 from tests.soak.run import DISTURBED, UNDISTURBED, Outcome, soak
 
 EVENTS = {

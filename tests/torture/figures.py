@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from bench.report import RESULTS, environment
+from bench.paths import RESULTS
+from bench.report import environment
 from tests.torture.chats import judge
 from tests.torture.faults import Fault
 from tests.torture.suite import Run, Setting
