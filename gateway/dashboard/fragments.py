@@ -34,7 +34,7 @@ from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
 from gateway.history.reading import CHART_SPANS
 from gateway.history.reading import read as read_history
-from store.repositories import batch_browser, overview, row_browser
+from store.repositories import batch_browser, event, overview, row_browser
 from store.repositories import engine as engines
 from store.repositories.batch_browser import BatchFilter
 from store.repositories.progress import retry_of
@@ -155,7 +155,7 @@ def _heads(wanted: BatchFilter) -> Mapping[str, Head]:
         words = {**wanted.words(), "order": turned}
         if turned == batch_browser.NEWEST:
             del words["order"]
-        downwards = batch_browser.ORDERS[wanted.order][2]
+        downwards = batch_browser.ORDERS[wanted.order].downwards
         state = (
             ("descending" if downwards else "ascending") if wanted.order in (first, second) else ""
         )
@@ -186,7 +186,7 @@ class OneBatchView:
                 raise NotFound(f"No batch found with id '{self.batch_id[:64]}'.")
             batch = found.batch
             points = await overview.progress(work, batch, max_points=MAX_CHART_POINTS)
-            events = await overview.events(work, batch.id, limit=MAX_EVENTS)
+            events = await event.last(work, batch.id, limit=MAX_EVENTS)
             failed = await overview.failed_rows(work, batch, limit=MAX_FAILED_ROWS)
             (extension,) = await extensions(work, resources.engine_pool, [batch])
             retry = await retry_of(work, batch.id)
