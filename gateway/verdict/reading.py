@@ -15,7 +15,7 @@ from starlette.datastructures import State
 
 from engine_adapter.client.pool import EnginePool, Member
 from gateway.batch_shapes import extensions
-from gateway.dashboard.views import BatchView
+from gateway.dashboard.batch_view import BatchView
 from gateway.history.reading import ChartSpan, History, Latencies, Moment, read
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import ANSWERS, EngineTime, slowdown

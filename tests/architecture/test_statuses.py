@@ -29,7 +29,7 @@ ELSEWHERE: Final = {
     "gateway/dashboard/fragments.py": _PEOPLE,
     "gateway/dashboard/row_view.py": _PEOPLE,
     "gateway/dashboard/rows.py": _PEOPLE,
-    "gateway/dashboard/views.py": _PEOPLE,
+    "gateway/dashboard/batch_view.py": _PEOPLE,
     "gateway/responses/background.py": _RESPONSE,
     "gateway/responses/shelf.py": _RESPONSE,
     "gateway/routes/shapes.py": _RESPONSE,
