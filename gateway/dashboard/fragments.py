@@ -100,7 +100,7 @@ class SharedReadings:
             return fragments
 
     def remembered(self) -> list[LivingPage]:
-        """The pages that are remembered."""
+        """Those that somebody has read of late."""
         return list(self._last)
 
     def _forget_stale(self, now_s: float) -> None:

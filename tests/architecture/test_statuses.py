@@ -26,7 +26,7 @@ ELSEWHERE: Final = {
     "coserve/commands/top.py": _COUNTS,
     "coserve/local/snapshot.py": _COUNTS,
     "coserve/prove/findings.py": "counts of chats",
-    "gateway/dashboard/fragments.py": _PEOPLE,
+    "gateway/dashboard/batch_page.py": _PEOPLE,
     "gateway/dashboard/row_view.py": _PEOPLE,
     "gateway/dashboard/rows.py": _PEOPLE,
     "gateway/dashboard/batch_view.py": _PEOPLE,
