@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api import images, rules
-from api.json_schemas import check_strict
 from api.legacy_functions import check_functions
 from api.objects import only
 from api.rules import Rule
+from api.schemas.forms import check_schema
 from api.shared_rules import EFFORTS, SHARED, check_shared
 from api.tool_calls import choice_of
 
@@ -135,10 +135,7 @@ def _tool(name: str, value: Any) -> None:
         rules.boolean(f"{name}.function.strict", function["strict"])
     parameters = function.get("parameters")
     if parameters is not None:
-        rules.obj(f"{name}.function.parameters", parameters)
-        rules.bounded(f"{name}.function.parameters", parameters)
-        if function.get("strict"):
-            check_strict(f"{name}.function.parameters", parameters)
+        check_schema(f"{name}.function.parameters", parameters, strict=function.get("strict"))
 
 
 def _tool_choice(name: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from api import rules
 from api.objects import only
+from api.schemas.forms import check_schema
 
 Body = dict[str, Any]
 
@@ -64,8 +65,7 @@ def _function(name: str, value: Any) -> None:
     if value.get("description") is not None:
         rules.string()(f"{name}.description", value["description"])
     if value.get("parameters") is not None:
-        rules.obj(f"{name}.parameters", value["parameters"])
-        rules.bounded(f"{name}.parameters", value["parameters"])
+        check_schema(f"{name}.parameters", value["parameters"])
 
 
 def _choice(value: Any, names: set[str]) -> Any:

@@ -23,10 +23,13 @@ import orjson
 
 from api import rules
 from api.errors import InvalidRequest
-from api.grammar_sizes import MAX_GRAMMAR_CHARS, grammar_refusal
 from api.legacy_functions import with_functions_as_tools
+from api.refused_fields import EMPTY
 from api.responses.tools import with_additional_tools
-from api.shared_rules import EBNF, EFFORTS, REGEX
+from api.schemas import forms
+from api.schemas.forms import check_schema
+from api.schemas.limits import MAX_GRAMMAR_CHARS, grammar_refusal
+from api.shared_rules import EFFORTS
 from api.thoughts import with_thoughts
 
 Body = dict[str, Any]
@@ -39,8 +42,6 @@ SCHEMA_NAME: Final = "answer"
 _CHAT: Final = "/v1/chat/completions"
 _COMPLETIONS: Final = "/v1/completions"
 _RESPONSES: Final = "/v1/responses"
-
-_EMPTY: Final[tuple[Any, ...]] = (None, False, "", [], {})
 
 
 def mapped(path: str, body: Body) -> Body:
@@ -106,18 +107,17 @@ def _schema(name: str, value: Any) -> Any:
             value = orjson.loads(value)
         except orjson.JSONDecodeError:
             raise rules.wrong(name, "must be a JSON schema") from None
-    rules.obj(name, value)
-    rules.bounded(name, value)
+    check_schema(name, value)
     return value
 
 
 def _as_regex(body: Body, name: str, value: Any) -> None:
-    REGEX(name, value)
+    forms.regex(name, value)
     _say(body, "regex", name, value)
 
 
 def _as_ebnf(body: Body, name: str, value: Any) -> None:
-    EBNF(name, value)
+    forms.ebnf(name, value)
     _say(body, "ebnf", name, value)
 
 
@@ -140,7 +140,7 @@ def _choice(name: str, value: Any) -> None:
 
 def _unless_empty(put: Put) -> Put:
     def checked(body: Body, name: str, value: Any) -> None:
-        if value not in _EMPTY:
+        if value not in EMPTY:
             put(body, name, value)
 
     return checked
@@ -151,7 +151,7 @@ def _structured(parts: Mapping[str, Put]) -> Put:
 
     def put(body: Body, name: str, value: Any) -> None:
         _put_parts(body, name, value, parts)
-        if sum(value.get(part) not in _EMPTY for part in parts) > 1:
+        if sum(value.get(part) not in EMPTY for part in parts) > 1:
             raise rules.wrong(name, f"may have one of {', '.join(parts)}")
 
     return put
@@ -160,7 +160,7 @@ def _structured(parts: Mapping[str, Put]) -> Put:
 def _put_parts(body: Body, name: str, value: Any, parts: Mapping[str, Put]) -> None:
     rules.obj(name, value)
     for part, inner in value.items():
-        if inner in _EMPTY and part not in _MEANT_IF_FALSE:
+        if inner in EMPTY and part not in _MEANT_IF_FALSE:
             continue
         if part not in parts:
             raise InvalidRequest(

@@ -146,7 +146,8 @@ TAKEN_FIELDS: Final[Mapping[str, str]] = {
 }
 """Fields that clients send and that change nothing of an answer, and why."""
 
-_EMPTY: tuple[Any, ...] = (None, False, "", [], {})
+EMPTY: Final[tuple[Any, ...]] = (None, False, "", [], {})
+"""Values by which a field is not asked for."""
 
 
 def refuse_fields(
@@ -164,7 +165,7 @@ def refuse_fields(
     """
     for name in [name for name in body if name not in served]:
         if name in REFUSED_FIELDS:
-            if body[name] not in _EMPTY:
+            if body[name] not in EMPTY:
                 raise InvalidRequest(
                     f"'{name}' is not supported by this service: {REFUSED_FIELDS[name]}.",
                     param=name,

@@ -7,13 +7,10 @@ never reaches a rule. Messages describe the rule and never repeat the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from api import grammar_sizes
 from api.errors import InvalidRequest
-from api.json_schemas import check_strict, held
 from api.objects import only
-from api.schema_shape import check_shape
 
 Rule = Callable[[str, Any], None]
 
@@ -218,95 +215,6 @@ def stream_options(name: str, value: Any) -> None:
     for option in ("include_usage", "include_obfuscation"):
         if value.get(option) is not None:
             boolean(f"{name}.{option}", value[option])
-
-
-MAX_SCHEMA_NODES = 2_000
-MAX_SCHEMA_DEPTH = 32
-
-
-NUL: Final = "\0"
-"""A compiler of grammars cuts a pattern there, and ends its engine where nothing is left of it."""
-
-
-def pattern(max_chars: int, too_large: Callable[[str], str | None]) -> Rule:
-    """A regular expression or a grammar, as text that a compiler is not too busy with."""
-
-    def rule(name: str, value: Any) -> None:
-        string(max_chars)(name, value)
-        if NUL in value:
-            raise wrong(name, _NO_NUL)
-        why = too_large(value)
-        if why is not None:
-            raise wrong(name, why)
-
-    return rule
-
-
-_NO_NUL: Final = "must not have the character U+0000: write it as an escape"
-
-
-def _check_patterns(name: str, schema: Mapping[str, Any]) -> None:
-    named = schema.get("patternProperties")
-    patterns = [schema.get("pattern"), *(named if type(named) is dict else ())]
-    if any(type(one) is str and NUL in one for one in patterns):
-        raise wrong(name, f"its patterns {_NO_NUL}")
-
-
-def bounded(name: str, value: Any) -> None:
-    """A schema that is neither deep nor large: a grammar is built from it in the engine."""
-    level: list[Any] = [value]
-    nodes = depth = 0
-    while level:
-        nodes += len(level)
-        depth += 1
-        if nodes > MAX_SCHEMA_NODES or depth > MAX_SCHEMA_DEPTH:
-            raise wrong(
-                name, f"may have {MAX_SCHEMA_DEPTH} levels and {MAX_SCHEMA_NODES} values at most"
-            )
-        below: list[Any] = []
-        for node in level:
-            if type(node) is dict:
-                _check_patterns(name, node)
-                below.extend(node.values())
-            elif type(node) is list:
-                below.extend(node)
-        level = below
-    check_shape(name, value)
-    excess = grammar_sizes.schema_excess(held(value)[0]) if type(value) is dict else None
-    if excess is not None:
-        raise wrong(f"{name}{excess[0]}", excess[1])
-
-
-def response_format(name: str, value: Any) -> None:
-    """Text, any JSON object, or JSON of a schema (row C-20)."""
-    obj(name, value)
-    one_of("text", "json_object", "json_schema")(f"{name}.type", value.get("type"))
-    if value["type"] != "json_schema":
-        for inner in ("schema", "json_schema"):
-            if value.get(inner) is not None:
-                raise wrong(f"{name}.{inner}", "only allowed when the type is 'json_schema'")
-        only(name, value, "format")
-        return
-    if value.get("schema") is not None:
-        raise wrong(f"{name}.schema", "must be inside 'json_schema'")
-    only(name, value, "schema format")
-    inner, chosen = f"{name}.json_schema", value.get("json_schema")
-    obj(inner, chosen)
-    only(inner, chosen, "named schema")
-    named_schema(inner, chosen)
-
-
-def named_schema(name: str, value: Mapping[str, Any]) -> None:
-    """The schema of an answer, its name, and what is said of it."""
-    string(64)(f"{name}.name", value.get("name"))
-    if value.get("description") is not None:
-        string()(f"{name}.description", value["description"])
-    if value.get("strict") is not None:
-        boolean(f"{name}.strict", value["strict"])
-    obj(f"{name}.schema", value.get("schema"))
-    bounded(f"{name}.schema", value["schema"])
-    if value.get("strict"):
-        check_strict(f"{name}.schema", value["schema"])
 
 
 def check_fields(body: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

@@ -6,14 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from api import rules
-from api.grammar_sizes import (
-    MAX_GRAMMAR_CHARS,
-    MAX_PATTERN_CHARS,
-    grammar_refusal,
-    pattern_refusal,
-)
 from api.refused_fields import refuse_fields
 from api.rules import Rule
+from api.schemas import forms
 
 MAX_CHOICES = 128
 
@@ -23,10 +18,6 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 SERVED_TIERS = ("default", "flex")
 """Those that differ here, the first to be served first: what a default tier may be."""
-
-REGEX = rules.pattern(MAX_PATTERN_CHARS, pattern_refusal)
-EBNF = rules.pattern(MAX_GRAMMAR_CHARS, grammar_refusal)
-"""A grammar is compiled on the engine's own cores."""
 
 SHARED: dict[str, Rule] = {
     "model": rules.string(256),
@@ -47,13 +38,13 @@ SHARED: dict[str, Rule] = {
     "store": rules.boolean,
     "service_tier": rules.one_of(*SERVICE_TIERS),
     "prompt_cache_key": rules.string(),
-    "response_format": rules.response_format,
+    "response_format": forms.response_format,
     "top_k": rules.top_k,
     "min_p": rules.number(0, 1),
     "min_tokens": rules.integer(0),
     "repetition_penalty": rules.above_zero(2),
-    "regex": REGEX,
-    "ebnf": EBNF,
+    "regex": forms.regex,
+    "ebnf": forms.ebnf,
     "modalities": rules.array_of(rules.one_of("text"), min_items=1, max_items=1),
     "ignore_eos": rules.boolean,
     "skip_special_tokens": rules.boolean,
@@ -77,7 +68,7 @@ def check_shared(
         longest: Tokens of an answer whose length is left open; None: what the context leaves.
     """
     refuse_fields(body, served, names)
-    _one_form(body)
+    forms.check_one_form(body)
     _lengths(body, longest)
     rules.required(body, "model")
     if body.get("stream_options") is not None and not body.get("stream"):
@@ -92,12 +83,3 @@ def _lengths(body: Mapping[str, Any], longest: int | None) -> None:
             break
     if longest is not None and (body.get("min_tokens") or 0) > longest:
         raise rules.wrong("min_tokens", f"must be at most the answer's longest length, {longest}")
-
-
-def _one_form(body: Mapping[str, Any]) -> None:
-    """The engine holds an answer to one form."""
-    asked = (body.get("response_format") or {}).get("type", "text") != "text"
-    forms = ["response_format"] if asked else []
-    forms += [name for name in ("regex", "ebnf") if body.get(name)]
-    if len(forms) > 1:
-        raise rules.wrong(forms[1], f"cannot be combined with '{forms[0]}'")

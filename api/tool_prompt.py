@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import orjson
 
-from api.json_schemas import held
+from api.schemas.held import held
 from api.tool_calls import CALL_END_TAG, CALL_TAG, FORM_FIELDS, choice_of, offer_of
 
 _HEAD: Final = "You can call functions. Each line describes one:"

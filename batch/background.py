@@ -45,6 +45,7 @@ from store.repositories import file as files
 from store.repositories import response as responses
 from store.repositories import result as results
 from store.repositories import row as rows
+from store.repositories import statements
 from store.repositories import webhook_delivery as deliveries
 from store.types import new_id
 
@@ -152,7 +153,7 @@ async def begin(
     if why is not None:
         raise RateLimited(why, code=quota.CODE)
     file.project_id = project_id
-    file.deleted_at = await files.now(session)
+    file.deleted_at = await statements.now(session)
     await files.add(session, file)
     await arrivals.settle(session, file.id)
     batch = await batches.add(

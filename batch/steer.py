@@ -16,8 +16,7 @@ from api.errors import Conflict, InvalidRequest
 from batch.states import BatchStatus
 from store.models import Batch
 from store.repositories import batch as batches
-from store.repositories import event
-from store.repositories import file as files
+from store.repositories import event, statements
 
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
@@ -35,7 +34,7 @@ async def pause(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
     """
     batch = await _steerable(session, project_id, batch_id, "pause")
     if batch.paused_at is None:
-        batch.paused_at = await files.now(session)
+        batch.paused_at = await statements.now(session)
         await event.append(session, batch_id, "paused")
     return batch
 

@@ -13,8 +13,7 @@ from batch.intake.quote import Contents, quote
 from engine_adapter.client.aliases import sizes_of_aliases, stands_for
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from gateway.settings import GatewaySettings
-from store.repositories import file as files
-from store.repositories import progress, validation
+from store.repositories import progress, statements, validation
 from store.session import Database
 
 
@@ -52,7 +51,7 @@ async def dry_run(
             offer = quote(
                 Contents(**contents),
                 await progress.recent_service(session),
-                now=await files.now(session),
+                now=await statements.now(session),
                 mean_answer_tokens=await progress.mean_answer_tokens(
                     session, project_id, model, endpoint
                 ),

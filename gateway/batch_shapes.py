@@ -14,7 +14,7 @@ from engine_adapter.client.pool import EnginePool
 from gateway.engines.row_states import at_engines
 from store.models import Batch
 from store.repositories import file as files
-from store.repositories import progress
+from store.repositories import progress, statements
 
 
 async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
@@ -65,7 +65,7 @@ async def extensions(
     running = [batch.id for batch in batches if batch.status == BatchStatus.IN_PROGRESS]
     readings = await progress.read_batches(session, running) if running else {}
     service = await progress.recent_service(session)
-    now = now or await files.now(session)
+    now = now or await statements.now(session)
     models_up = {model.id for model in engines.models() if model.up}
     said = [
         extend(batch, readings.get(batch.id), service, now=now, models_up=models_up)

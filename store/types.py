@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -31,12 +30,3 @@ def new_id(prefix: str) -> str:
     """
     ms = time.time_ns() // 1_000_000 & (1 << 48) - 1
     return f"{prefix}{ms:012x}{secrets.randbits(_RANDOM_BITS):012x}"
-
-
-def array_literal(values: Iterable[int | str]) -> str:
-    """An array as Postgres reads it from text, for numbers and words that need no quotes.
-
-    The driver adapts the elements of a list one by one, which costs more than all else it does
-    for a statement with thousands of them.
-    """
-    return f"{{{','.join(map(str, values))}}}"

@@ -9,12 +9,12 @@ from typing import Any, Final
 from api import rules
 from api.chat_request import MAX_TOOLS, template_kwargs
 from api.errors import ApiError, InvalidRequest
-from api.json_schemas import check_strict
 from api.objects import only
 from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
 from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, function_paths, functions
 from api.rules import Rule
+from api.schemas.forms import check_schema, named_schema
 from api.shared_rules import EFFORTS, SHARED
 
 REFUSED: Final = {
@@ -250,10 +250,7 @@ def _member(name: str, value: Any) -> None:
     if value.get("strict") is not None:
         rules.boolean(f"{name}.strict", value["strict"])
     if value.get("parameters") is not None:
-        rules.obj(f"{name}.parameters", value["parameters"])
-        rules.bounded(f"{name}.parameters", value["parameters"])
-        if value.get("strict"):
-            check_strict(f"{name}.parameters", value["parameters"])
+        check_schema(f"{name}.parameters", value["parameters"], strict=value.get("strict"))
 
 
 def _function(name: str, value: Any, keys: str = "named choice") -> None:
@@ -300,7 +297,7 @@ def _text(name: str, value: Any) -> None:
     is_schema = chosen["type"] == "json_schema"
     only(inner, chosen, "text schema" if is_schema else "format")
     if is_schema:
-        rules.named_schema(inner, chosen)
+        named_schema(inner, chosen)
 
 
 def _reasoning(name: str, value: Any) -> None:

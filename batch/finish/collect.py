@@ -18,6 +18,7 @@ from store.models import File
 from store.repositories import conversation as conversations
 from store.repositories import file as files
 from store.repositories import response as responses
+from store.repositories import statements
 from store.session import Database
 
 
@@ -47,7 +48,7 @@ async def collect_files(db: Database, file_store: FileStore, budget: Budget | No
     budget = budget or Budget.of()
     num_collected = 0
     async with db.unit_of_work() as session:
-        began_at = await files.now(session)
+        began_at = await statements.now(session)
 
     async def step(failed_before: bool) -> int:
         nonlocal num_collected
@@ -59,7 +60,7 @@ async def collect_files(db: Database, file_store: FileStore, budget: Budget | No
             free = {file.id: file for file in gone if file.id not in in_use}
             # Bytes first: a crash in between repeats the removal, and never forgets one.
             done = await removed(free, lambda id_: parts.delete_file(file_store, free[id_]))
-            now = await files.now(session)
+            now = await statements.now(session)
             for file in free.values():
                 if file.id not in done:
                     file.removal_failed_at = now

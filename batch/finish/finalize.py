@@ -37,6 +37,7 @@ from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import output_part as output_parts
 from store.repositories import result as results
+from store.repositories import statements
 from store.repositories.batch import Move
 from store.repositories.result import Lines, NewResult
 from store.session import Database
@@ -169,7 +170,7 @@ async def _deliver(writing: _Writing, batch_id: str, target: BatchStatus) -> Bat
             produced[kind] = await writing.go_on(batch.id, kind, num_lines)
     if sum(part.num_lines for parts in produced.values() for part in parts) < batch.num_total:
         return BatchStatus(batch.status)
-    now = await files.now(session)
+    now = await statements.now(session)
     listed = {kind: produced_file(batch, kind, parts, now) for kind, parts in produced.items()}
     await files.add_all(session, list(listed.values()))
     await output_parts.forget(session, batch.id)

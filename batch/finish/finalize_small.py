@@ -22,6 +22,7 @@ from store.models import Batch, File, OutputPart
 from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import result as results
+from store.repositories import statements
 from store.repositories.batch import Move
 from store.repositories.result import Lines
 from store.session import Database
@@ -46,7 +47,7 @@ async def finalize_small(
             if batch.status == BatchStatus.FINALIZING and batch.response_id is None
         ]
         lines = await results.whole(session, [one.id for one in ready], max_bytes=PART_BYTES)
-        now = await files.now(session)
+        now = await statements.now(session)
         found = await asyncio.gather(
             *(
                 _write(file_store, batch, kind, lines[batch.id, succeeded])

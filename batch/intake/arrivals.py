@@ -18,7 +18,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from batch.files import FileStore
 from batch.removal import COLLECT_AT_ONCE, Budget, in_steps, removed
 from store.repositories import arrival as arrivals
-from store.repositories import file as files
+from store.repositories import statements
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ async def collect_arrivals(
     """Remove objects that arrived long ago and were never listed; how many."""
     num_collected = 0
     async with database.unit_of_work() as session:
-        began_at = await files.now(session)
+        began_at = await statements.now(session)
 
     async def step(failed_before: bool) -> int:
         nonlocal num_collected

@@ -47,6 +47,7 @@ from store.models import File, PartedUpload, UploadedPart
 from store.repositories import arrival as arrivals
 from store.repositories import file as files
 from store.repositories import parted_upload as uploads
+from store.repositories import statements
 from store.session import Database
 from store.states import UploadStatus
 from store.types import new_id
@@ -117,7 +118,7 @@ async def find_open(
     if upload is None:
         raise UploadNotFound(upload_id)
     status = upload.status
-    if status == UploadStatus.PENDING and upload.expires_at <= await files.now(session):
+    if status == UploadStatus.PENDING and upload.expires_at <= await statements.now(session):
         status = UploadStatus.EXPIRED
     if status != UploadStatus.PENDING:
         raise UploadEnded(upload_id, status)
@@ -330,7 +331,7 @@ async def collect_parts(
     budget = budget or Budget.of()
     num_collected = 0
     async with database.unit_of_work() as session:
-        began_at = await files.now(session)
+        began_at = await statements.now(session)
 
     async def step(failed_before: bool) -> int:
         nonlocal num_collected
@@ -343,7 +344,7 @@ async def collect_parts(
                 failed_before=began_at if failed_before else None,
             )
             done = await removed([part.id for part in spent], file_store.delete)
-            now = await files.now(session)
+            now = await statements.now(session)
             for part in spent:
                 if part.id in done:
                     await uploads.forget_part(session, part)

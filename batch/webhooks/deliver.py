@@ -23,7 +23,7 @@ from batch.removal import Budget, forget
 from batch.webhooks.events import body_of
 from batch.webhooks.sender import Attempt, Sender
 from store.failures import AWAY
-from store.repositories import file as files
+from store.repositories import statements
 from store.repositories import webhook_delivery as deliveries
 from store.repositories import webhook_endpoint as endpoints
 from store.repositories.webhook_delivery import ClaimedDelivery
@@ -230,7 +230,7 @@ class _Deliverer:
                 disabled = await endpoints.failed(
                     session, claimed.endpoint_id, disable_after_s=schedule.disable_after_s
                 )
-                now = await files.now(session)
+                now = await statements.now(session)
                 next_at = schedule.next_at(claimed.attempts, claimed.event_at, now)
             await deliveries.settle(
                 session,

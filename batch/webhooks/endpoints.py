@@ -24,7 +24,7 @@ from batch.webhooks.sender import Attempt, Failure, Sender
 from batch.webhooks.targets import Unreached
 from service.clock import Clock
 from store.models import WebhookEndpoint
-from store.repositories import file as files
+from store.repositories import statements
 from store.repositories import webhook_endpoint as endpoints
 from store.session import Database
 from store.types import new_id
@@ -129,11 +129,11 @@ async def update(
         for key in changed:
             setattr(endpoint, key, given[key])
         if changed:
-            endpoint.updated_at = await files.now(session)
+            endpoint.updated_at = await statements.now(session)
         if "url" in changed:
             endpoint.failing_since_at = endpoint.disabled_at = None
         if request.coserve is not None and request.coserve.disabled is not None:
-            _set_disabled(endpoint, request.coserve.disabled, await files.now(session))
+            _set_disabled(endpoint, request.coserve.disabled, await statements.now(session))
         await note(session, endpoint)
         return endpoint
 
@@ -163,7 +163,7 @@ async def rotate_secret(
         WebhookEndpointNotFound: There is none of this id in the project.
     """
     endpoint = await find(session, project_id, endpoint_id, lock=True)
-    now = await files.now(session)
+    now = await statements.now(session)
     endpoint.old_secret = endpoint.secret if keep_old else None
     endpoint.old_secret_until_at = now + OLD_SECRET_LIFE if keep_old else None
     endpoint.secret = signature.new_key()
@@ -187,7 +187,7 @@ async def test(
     """
     async with database.unit_of_work() as session:
         endpoint = await find(session, project_id, endpoint_id)
-        now = await files.now(session)
+        now = await statements.now(session)
     if event_type not in EVENT_TYPES:
         raise InvalidRequest(_SERVED, param="event_type")
     keys = [endpoint.secret]

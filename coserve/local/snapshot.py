@@ -27,8 +27,7 @@ from coserve.local.supervisor import STATE_FILE
 from gateway.history.reading import CHART_SPANS, NOW_S, History, Moment, read
 from gateway.verdict.judge import MIN_JUDGED
 from store.models import DEFAULT_ORGANIZATION_ID
-from store.repositories import file as files
-from store.repositories import overview, progress
+from store.repositories import overview, progress, statements
 from store.schema import stored_schema
 
 MAX_BATCHES: Final = 12
@@ -139,7 +138,7 @@ async def _queue(session: AsyncSession, models_up: set[str]) -> dict[str, Any]:
     due = await overview.due(session, DEFAULT_ORGANIZATION_ID, limit=MAX_BATCHES)
     readings = await progress.read_batches(session, [row.batch.id for row in due])
     service = await progress.read_service(session)
-    now = await files.now(session)
+    now = await statements.now(session)
     batches = []
     for row in due:
         batch = row.batch

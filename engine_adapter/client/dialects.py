@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from api.completion_request import only_scores
+from api.engine_messages import told
 from api.errors import InvalidRequest
-from api.history import told
 from api.tool_calls import choice_of
 from api.tool_prompt import may_call
 from engine_adapter.client.base import (

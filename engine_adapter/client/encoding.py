@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from api.completion_request import only_sampled, only_scores
-from api.history import told
+from api.engine_messages import told
 from api.images import text_only
-from api.json_schemas import held
+from api.schemas.held import held
 from api.tool_prompt import with_tools
 from engine_adapter.client.base import (
     CHAT_PATH,

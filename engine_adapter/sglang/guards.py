@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
-from api.grammar_sizes import grammar_refusal, pattern_refusal, schema_refusal
+from api.schemas.limits import grammar_refusal, pattern_refusal, schema_refusal
 from engine_adapter.sglang.numbers import TOO_SLOW
 
 # --- Structured output that cannot stop the engine: stock SGLang can be ended by one request.

@@ -29,6 +29,7 @@ from gateway.auth.principal import Principal
 from gateway.http.per_address_limits import UnknownKeyLimiter
 from store.failures import AWAY
 from store.repositories import key as keys
+from store.repositories import statements
 from store.session import Database
 
 KEPT_S = 4.0
@@ -248,7 +249,7 @@ class KeyRing:
         async with self._database.unit_of_work() as session:
             found = await keys.find_by_hash(session, key_hash)
             if found is not None and found[0].expires_at is not None:
-                left = found[0].expires_at - await keys.instant_after(session, 0)
+                left = found[0].expires_at - await statements.now(session)
                 ends_in_s = left.total_seconds()
         if found is None:
             self._note_wrong(key_hash, now_s)

@@ -11,8 +11,7 @@ from api.batch_shapes import may_be_id
 from gateway.dashboard.access import AuditorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.tenants.actor import Action
-from store.repositories import audit, overview
-from store.repositories import key as keys
+from store.repositories import audit, overview, statements
 from store.repositories.audit import AuditFilter
 
 router = APIRouter()
@@ -39,7 +38,7 @@ async def audit_page(
         found = await audit.page(
             work, admin.organization_id, only=only, after=border, limit=PAGE_ENTRIES + 1
         )
-        now = await keys.instant_after(work, 0)
+        now = await statements.now(work)
         shown = found[:PAGE_ENTRIES]
         targets = {entry.target_id for entry, _ in shown if entry.target_id.startswith("batch_")}
         names = await overview.input_names(work, admin.organization_id, sorted(targets))

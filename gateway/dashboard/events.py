@@ -14,20 +14,15 @@ from starlette.responses import StreamingResponse
 
 from api.errors import NotFound, RateLimited
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep, find_admin
-from gateway.dashboard.fragments import (
-    MAX_SEARCH,
-    BatchesView,
-    EnginesView,
-    Fragments,
-    OneBatchView,
-    SharedReadings,
-    View,
-)
-from gateway.dashboard.isolation import IsolationView
-from gateway.dashboard.overview import OverviewView, span_of
+from gateway.dashboard.batch_list import MAX_SEARCH, BatchesPage
+from gateway.dashboard.batch_page import BatchPage
+from gateway.dashboard.engine_list import EnginesPage
+from gateway.dashboard.fragments import Fragments, LivingPage, SharedReadings
+from gateway.dashboard.isolation import IsolationPage
+from gateway.dashboard.overview import OverviewPage, span_of
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.scheduler import SchedulerView
-from gateway.dashboard.webhooks import WebhooksView
+from gateway.dashboard.scheduler import SchedulerPage
+from gateway.dashboard.webhooks import WebhooksPage
 from store.repositories.batch_browser import BatchFilter
 
 router = APIRouter()
@@ -90,9 +85,9 @@ def message(data: str, event: str | None = None) -> bytes:
 
 
 async def watch(
-    resources: Resources, readings: SharedReadings, view: View, admin: Admin
+    resources: Resources, readings: SharedReadings, living: LivingPage, admin: Admin
 ) -> AsyncGenerator[bytes, None]:
-    """Changes of a view until the watcher leaves, the session ends or the object is gone."""
+    """Changes of a page until the watcher leaves, the session ends or the object is gone."""
     clock = resources.clock
     differ = Differ()
     in_trouble = False
@@ -107,7 +102,7 @@ async def watch(
                 if not good or await find_admin(resources, admin.session) is None:
                     yield message("over", event="session-over")
                     return
-            parts = list(differ.changes(await readings.read(view)))
+            parts = list(differ.changes(await readings.read(living)))
             if in_trouble:
                 parts.append(partial("trouble", NO_TROUBLE))
                 in_trouble = False
@@ -128,26 +123,26 @@ async def watch(
         await clock.sleep(TICK_S)
 
 
-def view_of(admin: Admin, query: Mapping[str, str]) -> View:
-    """The view that a stream's address names.
+def living_page(admin: Admin, query: Mapping[str, str]) -> LivingPage:
+    """The page that a stream's address names.
 
     Raises:
         NotFound: There is none of that name.
     """
     organization_id = admin.organization_id
     span, _ = span_of(query.get("window", ""))
-    makers: dict[str, Callable[[], View]] = {
-        "overview": lambda: OverviewView(organization_id, admin.key.project_id, span),
-        "scheduler": SchedulerView,
-        "isolation": lambda: IsolationView(span),
-        "batches": lambda: BatchesView(
+    makers: dict[str, Callable[[], LivingPage]] = {
+        "overview": lambda: OverviewPage(organization_id, admin.key.project_id, span),
+        "scheduler": SchedulerPage,
+        "isolation": lambda: IsolationPage(span),
+        "batches": lambda: BatchesPage(
             organization_id,
             BatchFilter(**{name: query.get(name, "")[:MAX_SEARCH] for name in FILTERS}),
             query.get("after", "")[:64] or None,
         ),
-        "batch": lambda: OneBatchView(organization_id, query.get("batch_id", "")[:64]),
-        "engines": EnginesView,
-        "webhooks": lambda: WebhooksView(admin.key.project_id),
+        "batch": lambda: BatchPage(organization_id, query.get("batch_id", "")[:64]),
+        "engines": EnginesPage,
+        "webhooks": lambda: WebhooksPage(admin.key.project_id),
     }
     make = makers.get(query.get("view", ""))
     if make is None:
@@ -158,7 +153,7 @@ def view_of(admin: Admin, query: Mapping[str, str]) -> View:
 @router.get("/events")
 async def events(request: Request, resources: ResourcesDep, admin: AdminDep) -> StreamingResponse:
     """The stream of one page."""
-    chosen = view_of(admin, request.query_params)
+    chosen = living_page(admin, request.query_params)
     readings: SharedReadings = request.app.state.readings
     if readings.num_streams[admin.key.id] >= MAX_STREAMS:
         raise RateLimited(f"This key has {MAX_STREAMS} pages open, which is the limit. Close one.")

@@ -126,14 +126,14 @@ def compare(of: str, whole: Moment, target_s: float | None, seen_s: float = 0) -
 
 
 @dataclass(frozen=True)
-class IsolationView:
+class IsolationPage:
     """The comparison over a span, all engines together."""
 
     span: str = DEFAULT_SPAN
 
     @property
     def fresh_s(self) -> float:
-        """See `View`: the history moves every ten seconds."""
+        """See `LivingPage`: the history moves every ten seconds."""
         return 4.9
 
     async def read(self, resources: Resources) -> Fragments:

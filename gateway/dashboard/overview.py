@@ -109,7 +109,7 @@ class LatencyCard:
 
 
 @dataclass(frozen=True)
-class OverviewView:
+class OverviewPage:
     """The first page of an organisation's operators."""
 
     organization_id: str
@@ -118,7 +118,7 @@ class OverviewView:
 
     @property
     def fresh_s(self) -> float:
-        """See `View`: the history moves every ten seconds, what is wrong sooner."""
+        """See `LivingPage`: the history moves every ten seconds, what is wrong sooner."""
         return 2.9
 
     async def read(self, resources: Resources) -> Fragments:

@@ -20,22 +20,18 @@ from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import CSRF_FIELD, ONCE_FIELD, Admin, AdminDep, ResourcesDep
-from gateway.dashboard.fragments import (
-    MAX_SEARCH,
-    BatchesView,
-    EnginesView,
-    OneBatchView,
-    SharedReadings,
-    View,
-)
-from gateway.dashboard.isolation import IsolationView
-from gateway.dashboard.overview import OverviewView, span_of
+from gateway.dashboard.batch_list import MAX_SEARCH, BatchesPage
+from gateway.dashboard.batch_page import BatchPage
+from gateway.dashboard.batch_view import LABELS
+from gateway.dashboard.engine_list import EnginesPage
+from gateway.dashboard.fragments import LivingPage, SharedReadings
+from gateway.dashboard.isolation import IsolationPage
+from gateway.dashboard.overview import OverviewPage, span_of
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
+from gateway.dashboard.scheduler import NUM_STEPS, SchedulerPage
 from gateway.dashboard.session import DashboardSession
-from gateway.dashboard.templating import render
-from gateway.dashboard.views import LABELS
-from gateway.dashboard.webhooks import WebhooksView
+from gateway.dashboard.templating import hidden, render
+from gateway.dashboard.webhooks import WebhooksPage
 from gateway.history.reading import CHART_SPANS
 from store.repositories import (
     batch_browser,
@@ -69,16 +65,16 @@ def page(
     **values: Any,
 ) -> HTMLResponse:
     """A whole page with what every frame needs."""
+    csrf_token = resources.signer.csrf_token(session)
     html = render(
         template,
         root=request.scope["root_path"],
         api_url=str(request.base_url).removesuffix("/").removesuffix(request.scope["root_path"])
         + "/v1",
         path=request.url.path,
-        csrf_field=CSRF_FIELD,
-        csrf_token=resources.signer.csrf_token(session),
-        once_field=ONCE_FIELD,
-        once=secrets.token_urlsafe(12),
+        csrf_token=csrf_token,
+        csrf_input=hidden(CSRF_FIELD, csrf_token),
+        once_input=hidden(ONCE_FIELD, secrets.token_urlsafe(12)),
         logged_in=session.logged_in and status != 401,
         key_name=admin.key.name if admin else "",
         role=(admin.key.role or "") if admin else "",
@@ -93,12 +89,12 @@ async def _living_page(
     resources: Resources,
     admin: AdminDep,
     template: str,
-    view: View,
+    living: LivingPage,
     stream: dict[str, str],
     **values: Any,
 ) -> HTMLResponse:
     readings: SharedReadings = request.app.state.readings
-    fragments = await readings.read(view, anew=True)
+    fragments = await readings.read(living, anew=True)
     return page(
         request,
         resources,
@@ -117,19 +113,19 @@ async def front(
 ) -> Response:
     """The overview: whether chat is safe, what is harvested, what is wrong."""
     word, _ = span_of(window)
-    view = OverviewView(admin.organization_id, admin.key.project_id, word)
+    living = OverviewPage(admin.organization_id, admin.key.project_id, word)
     stream = {"view": "overview", "window": word}
     return await _living_page(
-        request, resources, admin, "overview.html", view, stream, spans=CHART_SPANS, span=word
+        request, resources, admin, "overview.html", living, stream, spans=CHART_SPANS, span=word
     )
 
 
 @router.get("/scheduler")
 async def scheduler(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
     """The last steps of each engine."""
-    view, stream = SchedulerView(), {"view": "scheduler"}
+    living, stream = SchedulerPage(), {"view": "scheduler"}
     return await _living_page(
-        request, resources, admin, "scheduler.html", view, stream, num_steps=NUM_STEPS
+        request, resources, admin, "scheduler.html", living, stream, num_steps=NUM_STEPS
     )
 
 
@@ -145,7 +141,7 @@ async def isolation(
         resources,
         admin,
         "isolation.html",
-        IsolationView(word),
+        IsolationPage(word),
         stream,
         spans=CHART_SPANS,
         span=word,
@@ -185,7 +181,7 @@ async def batches(
         resources,
         admin,
         "batches.html",
-        BatchesView(admin.organization_id, wanted, query.after or None),
+        BatchesPage(admin.organization_id, wanted, query.after or None),
         {"view": "batches", "after": query.after, **wanted.words()},
         wanted=wanted,
         after=query.after,
@@ -257,15 +253,15 @@ def _example_line(model: str) -> str:
 async def one_batch(
     request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
 ) -> Response:
-    view = OneBatchView(admin.organization_id, batch_id[:64])
+    living = BatchPage(admin.organization_id, batch_id[:64])
     stream = {"view": "batch", "batch_id": batch_id[:64]}
-    return await _living_page(request, resources, admin, "batch.html", view, stream)
+    return await _living_page(request, resources, admin, "batch.html", living, stream)
 
 
 @router.get("/engines")
 async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
     stream = {"view": "engines"}
-    return await _living_page(request, resources, admin, "engines.html", EnginesView(), stream)
+    return await _living_page(request, resources, admin, "engines.html", EnginesPage(), stream)
 
 
 @router.get("/webhooks")
@@ -289,7 +285,7 @@ async def webhooks_page(
         resources,
         admin,
         "webhooks.html",
-        WebhooksView(admin.key.project_id),
+        WebhooksPage(admin.key.project_id),
         {"view": "webhooks"},
         status=200 if refused is None else refused.status,
         error="" if refused is None else refused.message,

@@ -21,6 +21,7 @@ from gateway.tenants import projects as acts
 from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
 from store.repositories import project as projects
+from store.repositories import statements
 from store.repositories.project import Limit
 
 router = APIRouter(prefix="/projects")
@@ -125,7 +126,7 @@ async def projects_page(
     async with resources.database.unit_of_work() as work:
         found = await projects.page(work, admin.organization_id, include_archived=True)
         usable = await keys.page(work, admin.organization_id)
-        now = await keys.instant_after(work, 0)
+        now = await statements.now(work)
         limited = await limited_use(work, resources, found)
     num_keys = {one.id: sum(key.project_id == one.id for key, _ in usable) for one in found}
     return page(
@@ -158,7 +159,7 @@ async def project_page(
         found = await keys.page(
             work, admin.organization_id, project_id=project.id, include_revoked=True
         )
-        now = await keys.instant_after(work, 0)
+        now = await statements.now(work)
         used = await use_of(work, resources, project)
     today = resources.clock.now().date()
     async with resources.readings.snapshot() as work:

@@ -157,12 +157,12 @@ class EngineSteps:
 
 
 @dataclass(frozen=True)
-class SchedulerView:
+class SchedulerPage:
     """The newest steps of every engine, and its requests by state."""
 
     @property
     def fresh_s(self) -> float:
-        """See `View`: each reading costs every engine two requests."""
+        """See `LivingPage`: each reading costs every engine two requests."""
         return 1.9
 
     async def read(self, resources: Resources) -> Fragments:

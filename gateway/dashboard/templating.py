@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -58,6 +58,9 @@ def make_environment() -> Environment:
 
 
 ENVIRONMENT = make_environment()
+_macros: Any = ENVIRONMENT.get_template("macros.html").module
+hidden: Final = _macros.hidden
+"""Makes a hidden field of a form, from its name and its value."""
 
 
 def render(name: str, **values: Any) -> str:

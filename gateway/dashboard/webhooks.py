@@ -8,10 +8,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from batch.webhooks.schemas import EndpointExtension
+from gateway.dashboard.batch_view import TONES
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
-from gateway.dashboard.views import TONES
 from store.models import WebhookDelivery
 from store.repositories import webhook_delivery as deliveries
 from store.repositories import webhook_overview as overview
@@ -91,7 +91,7 @@ class DeliveryView:
 
 
 @dataclass(frozen=True)
-class WebhooksView:
+class WebhooksPage:
     """The webhooks of the organisation that a project belongs to."""
 
     project_id: str

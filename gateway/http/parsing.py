@@ -2,7 +2,7 @@
 
 One thread: more would only queue for the interpreter's lock, and the loop with them. A project has
 one body there at a time, so projects take turns, whatever one of them sends. The interpreter hands
-the lock over every `SWITCH_S`, except inside of one call in C, which `wire.json_shape` bounds.
+the lock over every `SWITCH_S`, except inside of one call in C, which `api.json_shape` bounds.
 """
 
 from __future__ import annotations

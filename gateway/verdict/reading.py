@@ -15,7 +15,7 @@ from starlette.datastructures import State
 
 from engine_adapter.client.pool import EnginePool, Member
 from gateway.batch_shapes import extensions
-from gateway.dashboard.views import BatchView
+from gateway.dashboard.batch_view import BatchView
 from gateway.history.reading import ChartSpan, History, Latencies, Moment, read
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import ANSWERS, EngineTime, slowdown
@@ -32,8 +32,7 @@ from gateway.verdict.facts import (
 )
 from gateway.verdict.harvest import Harvest, Price
 from gateway.verdict.judge import Verdict, judge
-from store.repositories import dispatcher, engine, overview, stage, stage_count
-from store.repositories import file as files
+from store.repositories import dispatcher, engine, overview, stage, stage_count, statements
 from store.repositories import webhook_overview as webhooks
 from store.repositories.webhook_overview import EndpointOverview
 
@@ -86,7 +85,7 @@ async def read_database(
         organization_id: Whose batches; those of all where none is named.
         project_id: Whose organisation's receivers; likewise.
     """
-    now_s = (await files.now(session)).timestamp()
+    now_s = (await statements.now(session)).timestamp()
     minute = await read(session, MINUTE, (*LATENCIES, ANSWERS))
     hour = await read(session, HOUR, (*LATENCIES, ANSWERS))
     day = (await read(session, DAY, ("engine",))).whole

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import cast
 
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.repositories.statements import changed
 
 
 async def announce(session: AsyncSession, storage_key: str) -> None:
@@ -19,10 +20,9 @@ async def announce(session: AsyncSession, storage_key: str) -> None:
 
 async def settle(session: AsyncSession, storage_key: str) -> bool:
     """Remove an arrival; whether there was one. A collection that has it is waited for."""
-    done = await session.execute(
-        text("DELETE FROM arrivals WHERE storage_key = :key"), {"key": storage_key}
+    return await changed(
+        session, text("DELETE FROM arrivals WHERE storage_key = :key"), {"key": storage_key}
     )
-    return cast("CursorResult[object]", done).rowcount > 0
 
 
 async def abandoned(

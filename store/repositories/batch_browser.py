@@ -14,18 +14,34 @@ from store.models import ApiKey, Batch, BatchRow, File, Project
 from store.repositories.overview import STATUS_GROUPS, BatchOverview, overviews
 from store.states import BatchStatus
 
-ORDERS: Final[dict[str, tuple[str, InstrumentedAttribute[Any], bool]]] = {
-    "newest": ("Newest first", Batch.created_at, True),
-    "oldest": ("Oldest first", Batch.created_at, False),
-    "due": ("Expires first", Batch.expires_at, False),
-    "due_last": ("Expires last", Batch.expires_at, True),
-    "largest": ("Most rows first", Batch.num_total, True),
-    "smallest": ("Fewest rows first", Batch.num_total, False),
-    "priority": ("Highest priority first", Batch.priority, True),
-    "status": ("By status", Batch.status, False),
-    "status_down": ("By status, downwards", Batch.status, True),
+
+@dataclass(frozen=True)
+class Order:
+    """An order of the list.
+
+    Attributes:
+        called: On the page.
+        column: By which it sorts; then by id.
+        downwards: The largest first.
+    """
+
+    called: str
+    column: InstrumentedAttribute[Any]
+    downwards: bool = False
+
+
+ORDERS: Final[dict[str, Order]] = {
+    "newest": Order("Newest first", Batch.created_at, downwards=True),
+    "oldest": Order("Oldest first", Batch.created_at),
+    "due": Order("Expires first", Batch.expires_at),
+    "due_last": Order("Expires last", Batch.expires_at, downwards=True),
+    "largest": Order("Most rows first", Batch.num_total, downwards=True),
+    "smallest": Order("Fewest rows first", Batch.num_total),
+    "priority": Order("Highest priority first", Batch.priority, downwards=True),
+    "status": Order("By status", Batch.status),
+    "status_down": Order("By status, downwards", Batch.status, downwards=True),
 }
-"""Word -> what it is called, by which column, and whether downwards."""
+"""By the word that an address has for it."""
 NEWEST: Final = "newest"
 MAX_MODELS: Final = 100
 MAX_SEARCHED: Final = 10_000
@@ -168,15 +184,18 @@ async def page(
         limit: How many at most.
     """
     query = overviews(organization_id).where(*_conditions(wanted, organization_id))
-    _, key, downwards = ORDERS[wanted.order]
+    chosen = ORDERS[wanted.order]
+    key = chosen.column
     if after is not None:
         cursor = aliased(Batch)
         border = select(getattr(cursor, key.key)).where(cursor.id == after).scalar_subquery()
         here, there = tuple_(key, Batch.id), tuple_(border, after)
-        query = query.where(or_(border.is_(None), here < there if downwards else here > there))
-    order = (key.desc(), Batch.id.desc()) if downwards else (key.asc(), Batch.id.asc())
-    rows = (await session.execute(query.order_by(*order).limit(limit + 1))).all()
-    return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
+        query = query.where(
+            or_(border.is_(None), here < there if chosen.downwards else here > there)
+        )
+    order = (key.desc(), Batch.id.desc()) if chosen.downwards else (key.asc(), Batch.id.asc())
+    rows = (await session.execute(query.order_by(*order).limit(limit + 1))).mappings().all()
+    return [BatchOverview.of(row) for row in rows[:limit]], len(rows) > limit
 
 
 async def models(session: AsyncSession, organization_id: str) -> Sequence[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
-from sqlalchemy import CursorResult, delete, func, select, text, update
+from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Conversation, ConversationItem
 from store.repositories.response import Size
+from store.repositories.statements import changed, num_changed
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 
@@ -66,12 +67,12 @@ async def get(
 
 async def remove(session: AsyncSession, project_id: str, conversation_id: str) -> bool:
     """Delete a conversation with its items; whether it was there."""
-    done = await session.execute(
+    return await changed(
+        session,
         delete(Conversation).where(
             Conversation.id == conversation_id, Conversation.project_id == project_id
-        )
+        ),
     )
-    return bool(cast("CursorResult[object]", done).rowcount)
 
 
 async def append(
@@ -175,12 +176,12 @@ async def remove_items(
     session: AsyncSession, conversation: Conversation, item_ids: Collection[str]
 ) -> int:
     """Delete items by their ids; how many."""
-    done = await session.execute(
+    return await num_changed(
+        session,
         delete(ConversationItem).where(
             ConversationItem.conversation_id == conversation.id, ConversationItem.id.in_(item_ids)
-        )
+        ),
     )
-    return cast("CursorResult[object]", done).rowcount
 
 
 async def collect(session: AsyncSession, limit: int) -> int:
@@ -192,5 +193,4 @@ async def collect(session: AsyncSession, limit: int) -> int:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    done = await session.execute(delete(Conversation).where(Conversation.id.in_(gone)))
-    return cast("CursorResult[object]", done).rowcount
+    return await num_changed(session, delete(Conversation).where(Conversation.id.in_(gone)))

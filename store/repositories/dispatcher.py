@@ -93,7 +93,7 @@ async def forget_stale(
         ),
         {"stale_s": stale_s, "url": engine_url},
     )
-    return [Gone(*row) for row in found]
+    return [Gone(**row) for row in found.mappings()]
 
 
 async def idle_engines(

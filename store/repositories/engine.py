@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import CursorResult, func, select, text, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Engine
+from store.repositories.statements import changed
 
 SILENT_S = 15.0
 """An engine that beat and is silent for so long is not used until it beats again."""
@@ -204,12 +205,12 @@ async def remove(session: AsyncSession, url: str) -> bool:
 
     Its address is remembered as draining, which is how a dispatcher at work there learns of it.
     """
-    done = await session.execute(
+    return await changed(
+        session,
         update(Engine)
         .where(Engine.url == url, Engine.added_at.is_not(None))
-        .values(added_at=None, beat_at=None, draining_at=func.statement_timestamp())
+        .values(added_at=None, beat_at=None, draining_at=func.statement_timestamp()),
     )
-    return bool(cast("CursorResult[object]", done).rowcount)
 
 
 async def states(session: AsyncSession) -> list[EngineState]:
@@ -231,5 +232,4 @@ async def states(session: AsyncSession) -> list[EngineState]:
 
 
 async def _change(session: AsyncSession, url: str, **values: Any) -> bool:
-    done = await session.execute(update(Engine).where(Engine.url == url).values(**values))
-    return bool(cast("CursorResult[object]", done).rowcount)
+    return await changed(session, update(Engine).where(Engine.url == url).values(**values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import BatchEvent
@@ -55,18 +55,20 @@ async def page(
     session: AsyncSession, batch_id: str, *, after_id: int, limit: int
 ) -> Sequence[BatchEvent]:
     """A batch's events that came after one, oldest first."""
-    found = await session.execute(
-        select(BatchEvent)
-        .where(BatchEvent.batch_id == batch_id, BatchEvent.id > after_id)
-        .order_by(BatchEvent.id)
-        .limit(limit)
-    )
-    return found.scalars().all()
+    query = _of(batch_id).where(BatchEvent.id > after_id).order_by(BatchEvent.id)
+    return (await session.scalars(query.limit(limit))).all()
+
+
+async def last(session: AsyncSession, batch_id: str, *, limit: int) -> Sequence[BatchEvent]:
+    """The last events of a batch, oldest first."""
+    query = _of(batch_id).order_by(BatchEvent.id.desc())
+    return (await session.scalars(query.limit(limit))).all()[::-1]
 
 
 async def of_batch(session: AsyncSession, batch_id: str) -> Sequence[BatchEvent]:
     """A batch's events, oldest first."""
-    found = await session.execute(
-        select(BatchEvent).where(BatchEvent.batch_id == batch_id).order_by(BatchEvent.id)
-    )
-    return found.scalars().all()
+    return (await session.scalars(_of(batch_id).order_by(BatchEvent.id))).all()
+
+
+def _of(batch_id: str) -> Select[BatchEvent]:
+    return select(BatchEvent).where(BatchEvent.batch_id == batch_id)

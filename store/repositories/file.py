@@ -36,12 +36,6 @@ def _visible() -> ColumnElement[bool]:
     )
 
 
-async def now(session: AsyncSession) -> datetime:
-    """The database's clock; every `created_at` and expiry is measured by it."""
-    instant: datetime = (await session.execute(select(func.statement_timestamp()))).scalar_one()
-    return instant
-
-
 async def names(session: AsyncSession, file_ids: Collection[str]) -> dict[str, str]:
     """What files were called when they were uploaded, by id, deleted ones too."""
     if not file_ids:
@@ -85,8 +79,8 @@ async def position(session: AsyncSession, project_id: str, file_id: str) -> File
     query = select(File.created_at, File.id).where(
         File.id == file_id, File.project_id == project_id
     )
-    found = (await session.execute(query)).one_or_none()
-    return None if found is None else FilePosition(*found)
+    found = (await session.execute(query)).mappings().one_or_none()
+    return None if found is None else FilePosition(**found)
 
 
 async def page(

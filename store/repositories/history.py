@@ -43,11 +43,13 @@ class Point:
 MAX_FIGURES: Final = 64
 """No series has more."""
 
-# A place that no step has is NULL, and only the last ones are: they go.
-_SUMS: Final = ", ".join(f"sum(figures[{place}])" for place in range(1, MAX_FIGURES + 1))
+# Figures are added up place by place. To unnest them first takes four times as long (0.9 s, not
+# 0.2 s, for 32,000 steps of 40 figures). A place that no step has is NULL, and goes: only the last
+# ones are.
+_SUM_BY_PLACE: Final = ", ".join(f"sum(figures[{place}])" for place in range(1, MAX_FIGURES + 1))
 _POINTS: Final = text(
     f"""
-    SELECT at_s, series, subject, array_remove(ARRAY[{_SUMS}], NULL) AS figures
+    SELECT at_s, series, subject, array_remove(ARRAY[{_SUM_BY_PLACE}], NULL) AS figures
     FROM (SELECT extract(epoch FROM began_at)::bigint AS at_s, series,
                  CASE WHEN series <> ALL(CAST(:together AS text[])) THEN subject ELSE '' END
                    AS subject,

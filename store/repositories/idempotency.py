@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import IdempotencyKey
+from store.repositories.statements import forget_old
 
 LIFETIME_S = 86400
 """How long a key means the creation it was first used for."""
@@ -87,15 +89,6 @@ async def settle(session: AsyncSession, owner: KeyOwner, object_id: str) -> None
 
 async def collect(session: AsyncSession, limit: int) -> int:
     """Forget up to `limit` keys past their lifetime; how many."""
-    done = await session.execute(
-        text(
-            """
-            DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM idempotency_keys
-              WHERE created_at < statement_timestamp() - make_interval(secs => :s)
-              LIMIT :limit FOR UPDATE SKIP LOCKED))
-            """
-        ),
-        {"s": LIFETIME_S, "limit": limit},
+    return await forget_old(
+        session, IdempotencyKey.created_at, older_than_s=LIFETIME_S, limit=limit
     )
-    return cast("CursorResult[object]", done).rowcount

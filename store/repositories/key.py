@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import ApiKey, Project
 from store.models.key import WRITE_SCOPES
+from store.repositories.statements import now
 from store.types import new_id
 
 KEY_PREFIX = "sk-coserve-"
@@ -107,8 +108,7 @@ async def unusable(session: AsyncSession, key_ids: Collection[str]) -> set[str]:
 
 async def instant_after(session: AsyncSession, seconds: int) -> datetime:
     """The instant so many seconds from now, by the database's clock."""
-    now: datetime = (await session.execute(select(func.statement_timestamp()))).scalar_one()
-    return now + timedelta(seconds=seconds)
+    return await now(session) + timedelta(seconds=seconds)
 
 
 async def get(

@@ -6,13 +6,14 @@ Each is bounded: by a page, by an index, or by a fixed number of samples; none s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select, true
+from sqlalchemy import ColumnElement, RowMapping, Select, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
+from store.models import ApiKey, Batch, BatchRow, File, Project, RowResult
 from store.states import LIVE_STATUSES, BatchStatus, RowStatus
 
 STATUS_GROUPS: dict[str, tuple[str, ...]] = {
@@ -43,6 +44,12 @@ class BatchOverview:
     input_bytes: int
     num_running: int
     now: datetime
+
+    @classmethod
+    def of(cls, row: RowMapping) -> BatchOverview:
+        """What a query made of `overviews` has found."""
+        columns = [one.name for one in fields(cls) if one.name != "batch"]
+        return cls(batch=row["Batch"], **{name: row[name] for name in columns})
 
 
 @dataclass(frozen=True)
@@ -80,10 +87,8 @@ class FailedRow:
     created_at: datetime
 
 
-def overviews(
-    organization_id: str | None,
-) -> Select[Batch, str, str | None, str, int, int, datetime]:
-    """Each batch of an organisation, or of all, with what a list shows; the caller limits them."""
+def overviews(organization_id: str | None) -> Select[Any]:
+    """Each batch of an organisation, or of all, with what a list shows; for `BatchOverview.of`."""
     # Few rows are at engines, and an index has them alone: they are counted once for all batches.
     leased = (
         select(BatchRow.batch_id, func.count().label("num"))
@@ -94,12 +99,12 @@ def overviews(
     return (
         select(
             Batch,
-            Project.name,
-            ApiKey.name,
-            File.filename,
-            File.size_bytes,
-            func.coalesce(leased.c.num, 0),
-            func.statement_timestamp(),
+            Project.name.label("project_name"),
+            ApiKey.name.label("key_name"),
+            File.filename.label("input_name"),
+            File.size_bytes.label("input_bytes"),
+            func.coalesce(leased.c.num, 0).label("num_running"),
+            func.statement_timestamp().label("now"),
         )
         .join(Project, Project.id == Batch.project_id)
         .join(File, File.id == Batch.input_file_id)
@@ -121,15 +126,15 @@ async def due(
 ) -> Sequence[BatchOverview]:
     """Live batches of an organisation or of all, those whose window ends first."""
     query = overviews(organization_id).where(Batch.status.in_(LIVE_STATUSES))
-    rows = await session.execute(query.order_by(Batch.expires_at, Batch.id).limit(limit))
-    return [BatchOverview(*row) for row in rows]
+    query = query.order_by(Batch.expires_at, Batch.id).limit(limit)
+    return [BatchOverview.of(row) for row in (await session.execute(query)).mappings()]
 
 
 async def one(session: AsyncSession, organization_id: str, batch_id: str) -> BatchOverview | None:
     """One batch of any project of the organisation."""
     query = overviews(organization_id).where(Batch.id == batch_id)
-    row = (await session.execute(query)).one_or_none()
-    return BatchOverview(*row) if row is not None else None
+    row = (await session.execute(query)).mappings().one_or_none()
+    return None if row is None else BatchOverview.of(row)
 
 
 async def input_names(
@@ -178,17 +183,6 @@ async def due_first(session: AsyncSession, *, limit: int) -> Sequence[Batch]:
     return (await session.execute(query.limit(limit))).scalars().all()
 
 
-async def events(session: AsyncSession, batch_id: str, *, limit: int) -> Sequence[BatchEvent]:
-    """The last events of a batch, oldest first."""
-    query = (
-        select(BatchEvent)
-        .where(BatchEvent.batch_id == batch_id)
-        .order_by(BatchEvent.id.desc())
-        .limit(limit)
-    )
-    return (await session.execute(query)).scalars().all()[::-1]
-
-
 async def progress(
     session: AsyncSession, batch: Batch, *, max_points: int
 ) -> Sequence[ProgressPoint]:
@@ -219,7 +213,7 @@ async def failed_rows(session: AsyncSession, batch: Batch, *, limit: int) -> Seq
         .order_by(RowResult.seq.desc())
         .limit(limit)
     )
-    return [FailedRow(*row) for row in (await session.execute(query))]
+    return [FailedRow(**row) for row in (await session.execute(query)).mappings()]
 
 
 async def file_of(session: AsyncSession, batch: Batch, file_id: str) -> File | None:

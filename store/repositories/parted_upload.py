@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
 
-from sqlalchemy import CursorResult, delete, exists, func, or_, select
+from sqlalchemy import delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import PartedUpload, UploadedPart
+from store.repositories.statements import num_changed
 from store.states import UploadStatus
 
 
@@ -109,5 +109,4 @@ async def forget_past(session: AsyncSession, limit: int) -> int:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    done = await session.execute(delete(PartedUpload).where(PartedUpload.id.in_(past)))
-    return cast("CursorResult[object]", done).rowcount
+    return await num_changed(session, delete(PartedUpload).where(PartedUpload.id.in_(past)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import DEFAULT_ORGANIZATION_ID, Project
+from store.repositories.statements import now
 from store.types import new_id
 
 Limit = int | str | list[str] | None
@@ -69,5 +70,5 @@ async def page(
 
 async def archive(session: AsyncSession, project: Project) -> None:
     """Close a project: from now on its keys open nothing."""
-    project.archived_at = await session.scalar(select(func.statement_timestamp()))
+    project.archived_at = await now(session)
     await session.flush()

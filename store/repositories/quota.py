@@ -93,14 +93,14 @@ async def batch_use(session: AsyncSession, project_id: str) -> BatchUse:
     """Counts the project's live batches and those of an hour: see `batch.add` for what it saves."""
     found = await session.execute(
         select(
-            Project.batches_made,
-            _num_live(project_id).scalar_subquery(),
-            _num_of_hour(project_id).scalar_subquery(),
-            Project.live_batches,
-            Project.batches_per_hour,
+            Project.batches_made.label("num_made"),
+            _num_live(project_id).scalar_subquery().label("num_live"),
+            _num_of_hour(project_id).scalar_subquery().label("num_of_hour"),
+            Project.live_batches.label("max_live"),
+            Project.batches_per_hour.label("max_of_hour"),
         ).where(Project.id == project_id)
     )
-    return BatchUse(*found.one())
+    return BatchUse(**found.mappings().one())
 
 
 async def stored_bytes(session: AsyncSession, project_id: str) -> int:

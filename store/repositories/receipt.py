@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import WriteReceipt
+from store.repositories.statements import forget_old
 
 KEPT_S: Final = 7 * 86400
 """Far longer than any writer repeats a write."""
@@ -36,15 +39,4 @@ async def take(session: AsyncSession, writer: str, number: int) -> bool:
 
 async def collect(session: AsyncSession, limit: int) -> int:
     """Forget up to `limit` writers that have written nothing for `KEPT_S`; how many."""
-    done = await session.execute(
-        text(
-            """
-            DELETE FROM write_receipts WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM write_receipts
-              WHERE written_at < statement_timestamp() - make_interval(secs => :s)
-              LIMIT :limit FOR UPDATE SKIP LOCKED))
-            """
-        ),
-        {"s": KEPT_S, "limit": limit},
-    )
-    return cast("CursorResult[object]", done).rowcount
+    return await forget_old(session, WriteReceipt.written_at, older_than_s=KEPT_S, limit=limit)

@@ -50,7 +50,8 @@ async def answered(
     found = await session.execute(
         text(
             """
-            SELECT r.id, r.custom_id, first.id, first.status, x.seq, octet_length(x.line)
+            SELECT r.id AS row_id, r.custom_id, first.id AS first_id, first.status, x.seq,
+                   octet_length(x.line) AS num_bytes
             FROM row_results x
             JOIN batch_rows first ON first.id = x.row_id
             JOIN batch_rows r ON r.batch_id = x.batch_id AND r.same_as = first.custom_id
@@ -61,7 +62,7 @@ async def answered(
         ),
         {"batch_id": batch_id, "after_seq": after_seq, "limit": limit},
     )
-    return [Waiting(*row) for row in found]
+    return [Waiting(**row) for row in found.mappings()]
 
 
 async def known(
@@ -74,8 +75,8 @@ async def known(
     found = await session.execute(
         text(
             """
-            SELECT DISTINCT ON (r.id) r.id, r.custom_id, first.id, first.status, 0,
-                   octet_length(x.line)
+            SELECT DISTINCT ON (r.id) r.id AS row_id, r.custom_id, first.id AS first_id,
+                   first.status, 0 AS seq, octet_length(x.line) AS num_bytes
             FROM batches b
             JOIN batch_rows r ON r.batch_id = b.id AND r.status = 'pending' AND r.id > :after_row
             JOIN batch_rows first ON first.digest = r.digest AND first.status = 'succeeded'
@@ -91,7 +92,7 @@ async def known(
         ),
         {"batch_id": batch_id, "after_row": after_row, "limit": limit},
     )
-    return [Waiting(*row) for row in found]
+    return [Waiting(**row) for row in found.mappings()]
 
 
 async def lines(session: AsyncSession, row_ids: Collection[int]) -> dict[int, bytes]:

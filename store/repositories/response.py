@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
-from sqlalchemy import CursorResult, delete, func, select, text
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch, BatchRow, StoredResponse
+from store.repositories.statements import changed, num_changed
 from store.states import LIVE_STATUSES, RowStatus
 
 MAX_CHAIN: Final = 1000
@@ -161,14 +162,14 @@ async def num_live(session: AsyncSession, project_id: str) -> int:
 
 async def remove(session: AsyncSession, project_id: str, response_id: str) -> bool:
     """Delete a response for good; whether it was there."""
-    done = await session.execute(
+    return await changed(
+        session,
         delete(StoredResponse).where(
             StoredResponse.id == response_id,
             StoredResponse.project_id == project_id,
             StoredResponse.expires_at > func.statement_timestamp(),
-        )
+        ),
     )
-    return bool(cast("CursorResult[object]", done).rowcount)
 
 
 async def chain_size(session: AsyncSession, project_id: str, response_id: str) -> Size:
@@ -177,14 +178,15 @@ async def chain_size(session: AsyncSession, project_id: str, response_id: str) -
         text(
             f"""
             {_TURNS}
-            SELECT coalesce(sum(cardinality(r.item_ids)), 0)::bigint,
+            SELECT coalesce(sum(cardinality(r.item_ids)), 0)::bigint AS num_items,
                    coalesce(sum(octet_length(r.body) + octet_length(r.input_items)), 0)::bigint
+                     AS num_bytes
             FROM turns JOIN responses r USING (id)
             """
         ),
         {"id": response_id, "project_id": project_id, "most": MAX_CHAIN},
     )
-    return Size(*found.one())
+    return Size(**found.mappings().one())
 
 
 async def chain(session: AsyncSession, project_id: str, response_id: str) -> list[Turn]:
@@ -202,7 +204,7 @@ async def chain(session: AsyncSession, project_id: str, response_id: str) -> lis
         ),
         {"id": response_id, "project_id": project_id, "most": MAX_CHAIN},
     )
-    return [Turn(*row) for row in found]
+    return [Turn(**row) for row in found.mappings()]
 
 
 async def holders(
@@ -247,5 +249,4 @@ async def collect(session: AsyncSession, limit: int) -> int:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    done = await session.execute(delete(StoredResponse).where(StoredResponse.id.in_(gone)))
-    return cast("CursorResult[object]", done).rowcount
+    return await num_changed(session, delete(StoredResponse).where(StoredResponse.id.in_(gone)))

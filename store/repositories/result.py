@@ -9,8 +9,8 @@ from itertools import accumulate
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from store.repositories.statements import array_literal
 from store.states import RowStatus
-from store.types import array_literal
 
 EXPORT_ROWS = 2000
 EXPORT_BYTES = 4 * 1024**2

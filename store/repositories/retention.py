@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.repositories.statements import num_changed
 
 _ENDED_AT = "COALESCE(completed_at, failed_at, expired_at, cancelled_at)"
 
@@ -103,13 +104,13 @@ async def forget_batch(session: AsyncSession, batch_id: str) -> int:
     await session.execute(
         text("UPDATE batches SET retry_of = NULL WHERE retry_of = :id"), {"id": batch_id}
     )
-    done = await session.execute(text("DELETE FROM batches WHERE id = :id"), {"id": batch_id})
-    return cast("CursorResult[object]", done).rowcount
+    return await num_changed(session, text("DELETE FROM batches WHERE id = :id"), {"id": batch_id})
 
 
 async def forget_files(session: AsyncSession, *, older_than_s: float, limit: int) -> int:
     """Remove up to `limit` files whose bytes went so long ago, and which no batch names."""
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             """
             DELETE FROM files WHERE id IN (
@@ -123,4 +124,3 @@ async def forget_files(session: AsyncSession, *, older_than_s: float, limit: int
         ),
         {"s": older_than_s, "limit": limit},
     )
-    return cast("CursorResult[object]", done).rowcount

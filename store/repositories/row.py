@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.repositories.statements import num_changed
 
 MAX_LOSSES = 32767
 """The largest number of losses a row can count."""
@@ -326,7 +328,8 @@ async def num_claimable(
 
 async def undo_claims(session: AsyncSession, dispatcher_id: str, claim_ids: Collection[str]) -> int:
     """Make the rows of claims whose answer never came pending again; how many."""
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             """
             UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, claim_id = NULL
@@ -335,7 +338,6 @@ async def undo_claims(session: AsyncSession, dispatcher_id: str, claim_ids: Coll
         ),
         {"dispatcher_id": dispatcher_id, "claims": list(claim_ids)},
     )
-    return cast("CursorResult[object]", done).rowcount
 
 
 async def has_overdue_suspects(
@@ -362,7 +364,8 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
     """Make leased rows pending again, those which are still this dispatcher's; how many."""
     if not rows:
         return 0
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             """
             UPDATE batch_rows r
@@ -391,12 +394,12 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
             ],
         },
     )
-    return cast("CursorResult[object]", done).rowcount
 
 
 async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
     """Make every row that a dispatcher holds pending again; how many."""
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             """
             UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, claim_id = NULL
@@ -405,7 +408,6 @@ async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
         ),
         {"dispatcher_id": dispatcher_id},
     )
-    return cast("CursorResult[object]", done).rowcount
 
 
 async def custom_id(session: AsyncSession, row_id: int) -> str:
@@ -458,4 +460,4 @@ async def reap(session: AsyncSession, died: Collection[str] = ()) -> list[Reaped
         ),
         {"batches": list(batches), "died": list(died)},
     )
-    return [Reaped(*row) for row in found]
+    return [Reaped(**row) for row in found.mappings()]

@@ -143,12 +143,12 @@ async def page(
             RowResult.prompt_tokens,
             RowResult.completion_tokens,
             RowResult.took_ms,
-            case((is_short | ~RowResult.succeeded, RowResult.line)),
+            case((is_short | ~RowResult.succeeded, RowResult.line)).label("line"),
         )
         .outerjoin(RowResult, RowResult.row_id == shown.c.id)
         .order_by(shown.c.line_no)
     )
-    found = [RowSummary(*row) for row in await session.execute(query)]
+    found = [RowSummary(**row) for row in (await session.execute(query)).mappings()]
     return found[:limit], len(found) > limit
 
 
@@ -181,13 +181,13 @@ async def one(session: AsyncSession, batch: Batch, line_no: int) -> RowDetail | 
             RowResult.cached_tokens,
             RowResult.completion_tokens,
             RowResult.took_ms,
-            RowResult.created_at,
+            RowResult.created_at.label("ended_at"),
         )
         .outerjoin(RowResult, RowResult.row_id == BatchRow.id)
         .where(BatchRow.batch_id == batch.id, BatchRow.line_no == line_no)
     )
-    found = (await session.execute(query)).one_or_none()
-    return None if found is None else RowDetail(*found)
+    found = (await session.execute(query)).mappings().one_or_none()
+    return None if found is None else RowDetail(**found)
 
 
 async def next_line(

@@ -141,7 +141,7 @@ async def claim(
     values = {"lease_s": lease_s, "num": num, **asdict(sizes)}
     for start in dict.fromkeys((after, "")):
         found = await session.execute(_CLAIM, {"after": start, "resting": list(resting), **values})
-        if claims := [Claim(*row) for row in found]:
+        if claims := [Claim(**row) for row in found.mappings()]:
             return sorted(claims, key=lambda one: (one.project_id, one.id))
     return []
 

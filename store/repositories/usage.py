@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, func, select, text
+from sqlalchemy import RowMapping, Select, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -96,7 +96,8 @@ class UsageLine:
     count: UsageCount
 
 
-GROUPS: Final = ("project_id", "key_id", "model", "request_class")
+GROUPS: Final = UsageKey._fields
+COUNTED: Final = tuple(one.name for one in fields(UsageCount))
 
 
 async def report(
@@ -122,11 +123,8 @@ async def report(
     statement = _sums(columns, organization_id, since, until).order_by(*columns)
     for name, values in (only or {}).items():
         statement = statement.where(getattr(Usage, name).in_(values))
-    lines = []
-    for day, *rest in (await session.execute(statement)).all():
-        group = dict(zip(by, rest[: len(by)], strict=True))
-        lines.append(UsageLine(day, group, UsageCount(*(int(n) for n in rest[len(by) :]))))
-    return lines
+    found = (await session.execute(statement)).mappings()
+    return [UsageLine(row["day"], {name: row[name] for name in by}, _count(row)) for row in found]
 
 
 async def totals(
@@ -135,8 +133,13 @@ async def totals(
     """What each project, key, model and class of an organisation has used in these days."""
     columns = [getattr(Usage, name) for name in GROUPS]
     found = await session.execute(_sums(columns, organization_id, since, until))
-    num = len(GROUPS)
-    return {UsageKey(*row[:num]): UsageCount(*map(int, row[num:])) for row in found.all()}
+    return {
+        UsageKey(**{name: row[name] for name in GROUPS}): _count(row) for row in found.mappings()
+    }
+
+
+def _count(sums: RowMapping) -> UsageCount:
+    return UsageCount(**{name: int(sums[name]) for name in COUNTED})
 
 
 def _sums(
@@ -145,10 +148,7 @@ def _sums(
     return (
         select(
             *columns,
-            func.sum(Usage.num_requests),
-            func.sum(Usage.prompt_tokens),
-            func.sum(Usage.cached_tokens),
-            func.sum(Usage.completion_tokens),
+            *(func.sum(getattr(Usage, name)).label(name) for name in COUNTED),
         )
         .join(Project, Project.id == Usage.project_id)
         .where(Project.organization_id == organization_id, Usage.day >= since, Usage.day < until)

@@ -45,14 +45,14 @@ async def inputs(session: AsyncSession, batch_ids: Collection[str]) -> list[Inpu
     found = await session.execute(
         text(
             """
-            SELECT b.id, b.project_id, b.endpoint, f.storage_key
+            SELECT b.id AS batch_id, b.project_id, b.endpoint, f.storage_key
             FROM batches b JOIN files f ON f.id = b.input_file_id
             WHERE b.id = ANY(:ids) AND b.status = 'validating' AND b.reuse_s IS NULL
             """
         ),
         {"ids": list(batch_ids)},
     )
-    return [Input(*row) for row in found]
+    return [Input(**row) for row in found.mappings()]
 
 
 async def be_heard(session: AsyncSession) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import CursorResult, select, text
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import WebhookDelivery
+from store.repositories.statements import forget_old, num_changed
 from store.states import DeliveryStatus
 
 
@@ -72,7 +73,8 @@ async def publish(
         status: The status that the batches have entered.
         event_type: What receivers know it by.
     """
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             """
             INSERT INTO webhook_deliveries
@@ -100,7 +102,6 @@ async def publish(
             "event_type": event_type,
         },
     )
-    return cast("CursorResult[Any]", done).rowcount
 
 
 async def claim(
@@ -239,14 +240,14 @@ async def settle(
 
 async def give_up(session: AsyncSession, endpoint_id: str) -> int:
     """End what is pending for an endpoint that was disabled; how many."""
-    done = await session.execute(
+    return await num_changed(
+        session,
         text(
             "UPDATE webhook_deliveries SET status = 'failed', ended_at = statement_timestamp(),"
             " leased_until_at = NULL WHERE endpoint_id = :id AND status = 'pending'"
         ),
         {"id": endpoint_id},
     )
-    return cast("CursorResult[Any]", done).rowcount
 
 
 async def recent(
@@ -271,18 +272,9 @@ async def recent(
 
 async def collect(session: AsyncSession, limit: int, *, older_than_s: float) -> int:
     """Forget up to `limit` deliveries that ended so long ago; how many."""
-    done = await session.execute(
-        text(
-            """
-            DELETE FROM webhook_deliveries WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM webhook_deliveries
-              WHERE ended_at < statement_timestamp() - make_interval(secs => :s)
-              LIMIT :limit FOR UPDATE SKIP LOCKED))
-            """
-        ),
-        {"s": older_than_s, "limit": limit},
+    return await forget_old(
+        session, WebhookDelivery.ended_at, older_than_s=older_than_s, limit=limit
     )
-    return cast("CursorResult[Any]", done).rowcount
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from sqlalchemy import func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import WebhookEndpoint
+from store.repositories.statements import now
 from store.types import new_id
 
 ID_PREFIX = "we_"
@@ -23,7 +24,7 @@ async def add(
     secret: bytes,
 ) -> WebhookEndpoint:
     """A new endpoint of a project."""
-    now = await session.scalar(select(func.statement_timestamp()))
+    created_at = await now(session)
     endpoint = WebhookEndpoint(
         id=new_id(ID_PREFIX),
         project_id=project_id,
@@ -31,8 +32,8 @@ async def add(
         url=url,
         event_types=list(event_types),
         secret=secret,
-        created_at=now,
-        updated_at=now,
+        created_at=created_at,
+        updated_at=created_at,
     )
     session.add(endpoint)
     await session.flush()

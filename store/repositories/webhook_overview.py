@@ -45,7 +45,12 @@ async def endpoints(
         .scalar_subquery()
     )
     query = (
-        select(WebhookEndpoint, Project.name, pending, func.statement_timestamp())
+        select(
+            WebhookEndpoint,
+            Project.name.label("project_name"),
+            pending.label("num_pending"),
+            func.statement_timestamp().label("now"),
+        )
         .join(Project, Project.id == WebhookEndpoint.project_id)
         .where(true() if project_id is None else Project.organization_id == organization)
         .order_by(
@@ -55,7 +60,10 @@ async def endpoints(
         )
         .limit(limit)
     )
-    return [EndpointOverview(*row) for row in await session.execute(query)]
+    return [
+        EndpointOverview(row.WebhookEndpoint, row.project_name, row.num_pending, row.now)
+        for row in await session.execute(query)
+    ]
 
 
 async def find(

@@ -22,7 +22,7 @@ INSIDE = {
     "gateway/dashboard/overview.py": "figures of a chart, in a page",
     "gateway/dashboard/pages.py": "part of a page",
     "gateway/dashboard/row_view.py": "part of a page",
-    "gateway/dashboard/views.py": "figures of a chart, in a page",
+    "gateway/dashboard/batch_view.py": "figures of a chart, in a page",
     "store/repositories/history.py": "for the database",
     "store/repositories/row.py": "for the database",
     "store/repositories/row_browser.py": "for the database",

@@ -10,8 +10,8 @@ import random
 
 import xgrammar
 
-from api.integer_ranges import LEAST, MOST
-from api.json_schemas import held
+from api.schemas.held import held
+from api.schemas.integers import LEAST, MOST
 
 END = 256
 NUM_RANGES = 300

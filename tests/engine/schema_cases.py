@@ -14,7 +14,7 @@ from typing import Any
 import xgrammar
 from jsonschema import Draft202012Validator
 
-from api.json_schemas import held
+from api.schemas.held import held
 
 TRIES = 12
 MOST_BYTES = 400

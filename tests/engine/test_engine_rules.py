@@ -11,7 +11,7 @@ _LOOK = """
 import copy, itertools, json, sys
 from types import SimpleNamespace
 sys.path.insert(0, ROOT)
-from api.json_schemas import KEYWORDS
+from api.schemas.held import KEYWORDS
 from sglang.srt import runtime_context
 from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 from sglang.srt.entrypoints.openai.protocol import (

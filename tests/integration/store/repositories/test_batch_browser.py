@@ -41,7 +41,7 @@ async def test_every_order_is_paged_without_a_gap(database: Database, order: str
             )
         seen += [one.batch for one in page]
     assert sorted(one.id for one in seen) == sorted(ids)
-    _, column, downwards = ORDERS[order]
+    column, downwards = ORDERS[order].column, ORDERS[order].downwards
     values = [getattr(one, column.key) for one in seen]
     assert values == sorted(values, reverse=downwards)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from batch.finish.finalize import finalize
-from store.repositories import batch_browser, overview
+from store.repositories import batch_browser, event, overview
 from store.repositories.batch_browser import BatchFilter
 from store.session import Database
 from tests.fakes.client import FakeEngineClient
@@ -53,7 +53,7 @@ async def test_an_ended_batch_in_figures(database: Database) -> None:
         points = await overview.progress(session, found.batch, max_points=10)
         failed = await overview.failed_rows(session, found.batch, limit=1)
         all_failed = await overview.failed_rows(session, found.batch, limit=9)
-        events = await overview.events(session, batch_id, limit=2)
+        events = await event.last(session, batch_id, limit=2)
     assert (found.batch.num_completed, found.batch.num_failed, found.num_running) == (38, 2, 0)
     assert len(points) <= 11
     assert points[-1].num_finished == 40

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from api import grammar_sizes
-from api.grammar_sizes import pattern_refusal, schema_excess, schema_refusal
-from api.json_schemas import held
+from api.schemas import limits
+from api.schemas.held import held
+from api.schemas.limits import pattern_refusal, schema_excess, schema_refusal
 from api.tool_prompt import with_tools
 from engine_adapter.sglang import guards, logprobs
 from engine_adapter.sglang.guards import (
@@ -40,13 +40,13 @@ def properties(count: int) -> dict[str, Any]:
     [
         {},
         {"type": "object", "properties": {"city": {"type": "string", "maxLength": 1000}}},
-        properties(grammar_sizes.MAX_PROPERTIES),
+        properties(limits.MAX_PROPERTIES),
         nested(60),
-        {"enum": list(range(grammar_sizes.MAX_ENUM_VALUES))},
-        {"enum": [f"https://e.com/{i}" for i in range(grammar_sizes.MAX_ENUM_VALUES)]},
+        {"enum": list(range(limits.MAX_ENUM_VALUES))},
+        {"enum": [f"https://e.com/{i}" for i in range(limits.MAX_ENUM_VALUES)]},
         {"enum": ["x" * 6_000, "y" * 6_000]},
-        {"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS},
-        held({"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS})[0],
+        {"type": "string", "maxLength": limits.MAX_COUNTED_CHARS},
+        held({"type": "string", "maxLength": limits.MAX_COUNTED_CHARS})[0],
         held({"type": "array", "items": {"type": "string", "minLength": 5, "maxLength": 5000}})[0],
         {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
         {"properties": "not an object", "enum": 3, "pattern": 7, "maxLength": "x"},
@@ -59,9 +59,9 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (properties(grammar_sizes.MAX_PROPERTIES + 1), "1000 properties"),
+        (properties(limits.MAX_PROPERTIES + 1), "1000 properties"),
         (nested(100), "64 levels"),
-        ({"enum": list(range(grammar_sizes.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
+        ({"enum": list(range(limits.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
         ({"maxLength": 15_000, "items": {"minLength": 5_001}}, "add up to more than 20000"),
         ({"maxLength": 1e300}, "add up to more than 20000"),
         (held({"type": "string", "minLength": 10**9})[0], "add up to more than 20000"),
@@ -81,7 +81,7 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
         ({"propertyNames": {"pattern": "\0"}}, "U+0000"),
         ({"format": {"type": "regex", "pattern": "a\0"}}, "U+0000"),
         ({"type": "grammar", "grammar": "\0"}, "U+0000"),
-        ({"title": "x" * grammar_sizes.MAX_SCHEMA_CHARS}, "65536 characters"),
+        ({"title": "x" * limits.MAX_SCHEMA_CHARS}, "65536 characters"),
     ],
 )
 def test_what_is_refused(schema: dict[str, Any], why: str) -> None:

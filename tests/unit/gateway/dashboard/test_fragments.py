@@ -57,4 +57,4 @@ async def test_what_nobody_looks_at_is_forgotten() -> None:
     await readings.read(CountedView("a"))
     clock.advance(31)
     await readings.read(CountedView("b"))
-    assert readings.views() == [CountedView("b")]
+    assert readings.remembered() == [CountedView("b")]

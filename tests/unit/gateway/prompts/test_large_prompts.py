@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from api.engine_messages import told
 from api.errors import InvalidRequest
-from api.history import told
 from api.numbers import ModelSizes
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 from engine_adapter.client.estimate import prompt_tokens, weigh

@@ -9,8 +9,7 @@ import pytest
 
 from api.batch_shapes import BatchExtension, RowsAtEngines, WaitingReason
 from batch.states import BatchStatus
-from gateway.dashboard.templating import render
-from gateway.dashboard.views import (
+from gateway.dashboard.batch_view import (
     LABELS,
     TONES,
     WAITING_WORDS,
@@ -20,6 +19,7 @@ from gateway.dashboard.views import (
     Part,
     progress_chart,
 )
+from gateway.dashboard.templating import render
 from store.models import Batch, BatchEvent
 from store.repositories.overview import BatchOverview, FailedRow, ProgressPoint
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.chat_request import check_chat
-from api.history import told
+from api.engine_messages import told
 from api.mapped_fields import mapped
 from api.tool_prompt import with_tools
 

@@ -15,7 +15,7 @@ from api.errors import InvalidRequest
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
-def check_shape(name: str, schema: Any) -> None:
+def check_valid(name: str, schema: Any) -> None:
     """Refuse what is no JSON schema.
 
     Raises:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from api.chat_request import check_chat
 from api.errors import InvalidRequest
-from api.json_patterns import FORMAT_PATTERNS, held_pattern
-from api.json_schemas import KEYWORDS, NOT_HELD, held
 from api.responses.request import check_response
+from api.schemas.held import KEYWORDS, NOT_HELD, held
+from api.schemas.patterns import FORMAT_PATTERNS, held_pattern
 
 BARE = {"type": "object", "properties": {"a": {"type": "array", "items": {"multipleOf": 5}}}}
 PATH = "properties.a.items.multipleOf"
@@ -127,7 +127,7 @@ def test_patterns(pattern: str, made: str | None) -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs/api.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/api.md").read_text()
     not_held = page.partition("\nNot held: ")[2].partition(".\n")[0]
     for name, (how, why) in KEYWORDS.items():
         if how == NOT_HELD:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.integer_ranges import LEAST, MOST, bounds, parts
-from api.json_schemas import held
+from api.schemas.held import held
+from api.schemas.integers import LEAST, MOST, bounds, parts
 
 
 @given(st.integers(LEAST, MOST), st.integers(0, 20_000) | st.integers(0, MOST))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from api.json_patterns import LENGTHS
+from api.schemas.patterns import LENGTHS
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 64

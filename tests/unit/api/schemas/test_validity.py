@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator, SchemaError
 
 from api.errors import InvalidRequest
-from api.json_schemas import KEYWORDS
-from api.schema_shape import _BELOW, _VALUES, check_shape
+from api.schemas.held import KEYWORDS
+from api.schemas.validity import _BELOW, _VALUES, check_valid
 
 
 def inside(schema: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def inside(schema: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_a_schema(schema: Any) -> None:
-    check_shape("s", inside(schema))
+    check_valid("s", inside(schema))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_is_a_schema(schema: Any) -> None:
 )
 def test_what_is_none(schema: Any, path: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        check_shape("s", inside(schema))
+        check_valid("s", inside(schema))
     assert refused.value.param == f"s.properties.a.anyOf[1]{path}"
     assert refused.value.code == "invalid_value"
 
@@ -95,7 +95,7 @@ def test_no_looser_than_a_validator_and_no_stricter(keyword: str) -> None:
         else:
             is_schema = True
         try:
-            check_shape("s", schema)
+            check_valid("s", schema)
         except InvalidRequest:
             assert not is_schema, schema
         else:

@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from api import integer_ranges
 from api.errors import InvalidRequest
-from api.json_patterns import (
+from api.schemas import integers
+from api.schemas.patterns import (
     CHAR,
     COMPILED_FORMATS,
     ESCAPED_IN_JSON,
@@ -285,7 +285,7 @@ class _Walk:
         if not named:
             return made
         rest = {name: value for name, value in made.items() if name not in named}
-        ranges = integer_ranges.parts(*integer_ranges.bounds(bounds))
+        ranges = integers.parts(*integers.bounds(bounds))
         if ranges is None:
             self.miss(at, *named)
             return rest
@@ -301,7 +301,7 @@ class _Walk:
         factor = made["multipleOf"]
         if factor and (1 / factor).is_integer():
             return self.integer(rest, at)  # every integer is one
-        low, high = integer_ranges.bounds(bounds)
+        low, high = integers.bounds(bounds)
         first, last = -(-low // factor), high // factor
         if factor != int(factor) or not 0 <= last - first < MAX_MULTIPLES:
             self.miss(at, "multipleOf")
