@@ -8,7 +8,7 @@ or for a CPU the same with the profile that its engine stored. Simulates every s
 of stock SGLang with our policies of that name, and compares percentiles and offline tokens.
 Latencies within 15 % and offline tokens within 10 % are asked.
 
-Quoted in docs/emulated-device.md and docs/benchmark-coserve.md.
+Quoted in docs/emulated-device.md and docs/benchmark-coserve-details.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ longer, so the minimum is printed beside median and 95th percentile. Targets are
 median of our own part of the whole decision (SGLang's `prepare_for_decode` is paid without us
 too), and 1 ms for the default policy's plan over the worst of the queues.
 
-Quoted in docs/benchmark-coserve.md and docs/which-policy.md.
+Quoted in docs/benchmark-coserve-details.md and docs/which-policy.md.
 """
 
 from __future__ import annotations

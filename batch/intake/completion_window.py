@@ -23,7 +23,8 @@ def seconds_of(completion_window: str, *, param: str = "completion_window") -> i
     seconds = 0 if found is None else int(found[1]) * _UNIT_S[found[2]]
     if not 0 < seconds <= MAX_S:
         raise InvalidRequest(
-            f"'{param}' must be '24h', or another number of hours or days from '1h' to '7d'.",
+            f"The {param.rpartition('.')[2].replace('_', ' ')} must be '24h', or another number of "
+            "hours or days from '1h' to '7d'.",
             param=param,
         )
     return seconds

@@ -1,6 +1,6 @@
 """``python -m bench.coserve_bench``: the library behind ``coserve bench coserve``.
 
-Quoted in docs/benchmark-coserve.md.
+Quoted in docs/benchmark-coserve-details.md.
 """
 
 from __future__ import annotations
