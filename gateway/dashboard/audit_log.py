@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -11,6 +13,7 @@ from api.batch_shapes import may_be_id
 from gateway.dashboard.access import AuditorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.tenants.actor import Action
+from store.models import AuditEntry
 from store.repositories import audit, overview, statements
 from store.repositories.audit import AuditFilter
 
@@ -18,6 +21,52 @@ router = APIRouter()
 
 PAGE_ENTRIES = 50
 LOGINS = (str(Action.LOGIN),)
+
+
+_PAGES: Final = {"batch_": "batches", "proj_": "projects"}
+"""How the id of something with a page of its own begins, and where its page is."""
+
+
+@dataclass(frozen=True)
+class EntryView:
+    """How one entry is shown.
+
+    Attributes:
+        entry: What was done.
+        project_name: Of the project that it was done in, if any.
+        target_name: Of what it was done to: the input file of a batch.
+    """
+
+    entry: AuditEntry
+    project_name: str | None
+    target_name: str | None
+
+    @property
+    def target_id(self) -> str:
+        """What it was done to."""
+        return self.entry.target_id
+
+    @property
+    def target_path(self) -> str | None:
+        """The page of what it was done to, if there is one."""
+        for prefix, pages in _PAGES.items():
+            if self.target_id.startswith(prefix):
+                return f"{pages}/{self.target_id}"
+        return None
+
+    @property
+    def details(self) -> Iterator[tuple[str, str]]:
+        """What else is said of it, by name."""
+        for part in (self.entry.detail or {}).values():
+            for name, value in part.items():
+                if name != "prefix":
+                    yield name, _words(value)
+
+
+def _words(value: object) -> str:
+    if value is None:
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @router.get("/audit")
@@ -48,8 +97,7 @@ async def audit_page(
         admin.session,
         "audit.html",
         admin=admin,
-        entries=shown,
-        names=names,
+        entries=[EntryView(entry, project, names.get(entry.target_id)) for entry, project in shown],
         after=after,
         action=action,
         logins=logins,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -59,10 +58,9 @@ class RowsQuery(BaseModel):
         return self.group if self.group in STATE_GROUPS else ""
 
     @property
-    def kept(self) -> str:
-        """What the addresses of other pages and rows of the same search begin with."""
-        kept = {"group": self.states, "error": self.error, "search": self.search}
-        return urlencode({name: word for name, word in kept.items() if word})
+    def kept(self) -> dict[str, str]:
+        """What the addresses of other pages and rows of the same search have too."""
+        return {"group": self.states, "error": self.error, "search": self.search}
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -22,6 +24,12 @@ ROOT_PATH = "/admin"
 def asset_version(name: str) -> str:
     """A short digest of a static file: its address changes when it does."""
     return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+def with_query(path: str, kept: Mapping[str, object] = {}, **words: object) -> str:
+    """An address with those words that say something, the kept ones first."""
+    query = urlencode({name: word for name, word in (*kept.items(), *words.items()) if word})
+    return f"{path}?{query}" if query else path
 
 
 def make_environment() -> Environment:
@@ -47,6 +55,7 @@ def make_environment() -> Environment:
         "latency": wording.latency,
         "rate": wording.rate,
         "amount": wording.amount,
+        "with_query": with_query,
     }
     environment.globals |= {
         "ago": wording.ago,
