@@ -87,3 +87,6 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
             responses[status] = {"description": what, "content": {_JSON: envelope}}
     elif path in ("/readyz", "/statusz"):
         responses["503"] = {**responses["200"], "description": "It is not."}
+        if "parameters" in operation:
+            refused = {"schema": {"$ref": "#/components/schemas/Error"}}
+            responses["400"] = {"description": "A parameter is wrong.", "content": {_JSON: refused}}
