@@ -7,7 +7,7 @@ never reaches a rule. Messages describe the rule and never repeat the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from api.errors import InvalidRequest
 from api.objects import only
@@ -62,16 +62,8 @@ def integer(low: int, high: int = MAX_INT32) -> Rule:
     return rule
 
 
-def above_zero(high: float) -> Rule:
-    """A number above 0, up to a bound."""
-    bounded_number = number(0, high)
-
-    def rule(name: str, value: Any) -> None:
-        bounded_number(name, value)
-        if value == 0:
-            raise wrong(name, f"must be above 0 and at most {high:g}")
-
-    return rule
+repetition_penalty: Final = number(0.01, 2)
+"""Logits are divided by it: by less they may overflow, and sampling fails for the whole step."""
 
 
 def top_k(name: str, value: Any) -> None:

@@ -42,7 +42,7 @@ SHARED: dict[str, Rule] = {
     "top_k": rules.top_k,
     "min_p": rules.number(0, 1),
     "min_tokens": rules.integer(0),
-    "repetition_penalty": rules.above_zero(2),
+    "repetition_penalty": rules.repetition_penalty,
     "regex": forms.regex,
     "ebnf": forms.ebnf,
     "modalities": rules.array_of(rules.one_of("text"), min_items=1, max_items=1),

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from api.errors import InvalidRequest
 from api.numbers import no_such_token, outside
-from api.rules import MAX_INT32, MAX_INT64, MIN_INT64, Rule, integer
+from api.rules import MAX_INT32, MAX_INT64, MIN_INT64, Rule, integer, repetition_penalty
 
 VALIDATE: Final = "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
 
@@ -26,6 +26,7 @@ RANGES: Final[Mapping[str, tuple[str, Rule]]] = {
     "min_new_tokens": ("min_tokens", integer(0)),
     "max_new_tokens": ("max_tokens", integer(0)),
     "top_k": ("top_k", integer(-1, MAX_INT32)),
+    "repetition_penalty": ("repetition_penalty", repetition_penalty),
     "sampling_seed": ("seed", integer(MIN_INT64, MAX_INT64)),
     "n": ("n", integer(1)),
     "stream_interval": ("stream_interval", integer(1)),
@@ -100,6 +101,7 @@ def end_alone(req: Any, vocab_size: int) -> None:
     req.set_finish_with_abort(why)
     params.stop_token_ids = params.logit_bias = params.sampling_seed = None
     params.min_new_tokens, params.top_k, params.max_new_tokens = 0, 1, 1
+    params.repetition_penalty = 1.0
     req.logprob.top_logprobs_num = 0
 
 

@@ -113,7 +113,7 @@ def test_t_11_the_engines_errors_are_wrapped_again(live: Live, order: str, statu
     [
         (CHAT, {"model": MODEL, "messages": [{"role": "x", "content": "y"}]}, "messages[0].role"),
         (CHAT, {"model": MODEL, "messages": "x"}, "messages"),
-        ("/v1/batches", {}, "input_file_id"),
+        ("/v1/batches", {}, "endpoint"),
         (
             "/v1/batches",
             {

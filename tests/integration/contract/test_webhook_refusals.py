@@ -55,7 +55,7 @@ def test_endpoints_of_others_look_like_none(
         ({"url": 3}, "url"),
         ({"event_types": []}, "event_types"),
         ({"event_types": ["batch.done"]}, "event_types"),
-        ({"event_types": ["batch.failed", "response.completed"]}, "event_types"),
+        ({"event_types": ["batch.failed", "video.completed"]}, "event_types"),
         ({"event_types": "batch.failed"}, "event_types"),
         ({"name": ""}, "name"),
         ({"name": "x" * 257}, "name"),

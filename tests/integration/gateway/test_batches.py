@@ -90,6 +90,7 @@ async def test_a_new_batch(api: Api) -> None:
         "paused": False,
         "priority": 0,
         "retry_of": None,
+        "receipt": None,
         "webhook_endpoints": None,
         "at_engine": None,
         "input_filename": "in.jsonl",

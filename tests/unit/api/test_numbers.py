@@ -109,6 +109,8 @@ COMPLETION: dict[str, Any] = {"model": "m", "prompt": "hi"}
         ({"top_k": 0}, "top_k"),
         ({"top_k": -2}, "top_k"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-320}, "repetition_penalty"),
+        ({"repetition_penalty": 0.009}, "repetition_penalty"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens"),
         ({"stop_token_ids": [1 << 20]}, "stop_token_ids[0]"),
         ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
