@@ -120,19 +120,52 @@ class EngineReading:
         words = list(classes.values())
         return {word: words.count(word) for word in ("online", "flex", "offline")}
 
-    def aims(self) -> Iterator[tuple[str, str]]:
+    def now(self) -> Iterator[tuple[str, str]]:
+        """Its requests and its memory at this instant."""
+        yield "Running", wording.count(self.num_running)
+        yield "Waiting", wording.count(self.num_waiting)
+        for word, num in self.classes.items():
+            yield word.capitalize(), wording.count(num)
+        if self.num_parked is not None:
+            yield "Parked", wording.count(self.num_parked)
+        yield "KV memory in use", "–" if self.kv_use is None else f"{100 * self.kv_use:.0f} %"
+
+    def limits(self) -> Iterator[tuple[str, str]]:
+        """What it can do at most, where it answers."""
+        if self.facts is None:
+            return
+        yield "Co-serving level", f"{self.facts.level} of 3"
+        for words, num, unit in (
+            ("Context", self.facts.context_tokens, "tokens"),
+            ("KV memory, whole", self.facts.kv_tokens, "tokens"),
+            ("Most running", self.facts.max_running, "requests"),
+        ):
+            yield words, f"{wording.count(num)} {unit}" if num else "–"
+        yield "Engine", self.facts.server_label
+
+    def reported(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """What its scheduler tells, under a heading each; none that is empty."""
+        for heading, figures in (
+            ("Scheduler", self._aims()),
+            ("Online requests of late, in the engine", self._attained()),
+            ("Scheduler, since the engine started", self._totals()),
+        ):
+            if told := list(figures):
+                yield heading, told
+
+    def _aims(self) -> Iterator[tuple[str, str]]:
         """Policy and targets, where they are reported."""
         for words, path, value in self._reported(_AIMS):
             is_time = path.startswith("slo.")
             yield words, f"{1000 * float(value):,.0f} ms" if is_time else str(value)
 
-    def attained(self) -> Iterator[tuple[str, str]]:
+    def _attained(self) -> Iterator[tuple[str, str]]:
         """The newest latencies of online requests, where they are reported."""
         for words, _, value in self._reported(_ATTAINED):
             p90, share = wording.latency(value["p90_s"]), wording.share(value["share_in_time"])
             yield words, f"{p90}, {share} in time ({value['num']:,} samples)"
 
-    def totals(self) -> Iterator[tuple[str, str]]:
+    def _totals(self) -> Iterator[tuple[str, str]]:
         """What matters most of what the scheduler has counted since the engine started."""
         for words, _, value in self._reported(_TOTALS):
             yield words, f"{value:,}"

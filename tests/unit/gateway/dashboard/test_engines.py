@@ -77,15 +77,22 @@ def test_highlights_are_what_is_reported_of_them() -> None:
     shown = reading(
         policy="conserve_v2", slo={"tbt_s": 0.11}, offline_tokens=1234, parks=3114, unknown=1
     )
-    assert dict(shown.aims()) == {"Policy": "conserve_v2", "TBT target": "110 ms"}
-    assert dict(shown.totals()) == {"Harvested tokens": "1,234", "Row-steps parked": "3,114"}
+    assert list(shown.reported()) == [
+        ("Scheduler", [("Policy", "conserve_v2"), ("TBT target", "110 ms")]),
+        (
+            "Scheduler, since the engine started",
+            [("Harvested tokens", "1,234"), ("Row-steps parked", "3,114")],
+        ),
+    ]
 
 
 def test_what_online_requests_got_stands_beside_the_targets() -> None:
     ttft = {"num": 1042, "p50_s": 0.4, "p90_s": 1.2304, "share_in_time": 0.978}
     shown = reading(slo={"ttft_s": 1.5}, attained={"ttft": ttft})
-    assert dict(shown.attained()) == {"TTFT, P90": "1.2 s, 97.8 % in time (1,042 samples)"}
-    assert list(reading(attained={}).attained()) == []
+    assert dict(shown.reported())["Online requests of late, in the engine"] == [
+        ("TTFT, P90", "1.2 s, 97.8 % in time (1,042 samples)")
+    ]
+    assert list(reading(attained={}).reported()) == []
 
 
 def test_the_page_says_what_its_figures_count() -> None:
