@@ -82,7 +82,7 @@ def use(facts: EngineFacts) -> None:
         facts.reported("token_costs.prompt_s"), facts.reported("token_costs.answer_s")
     )
     reading = EngineReading("http://a", facts)
-    for shown in (reading.aims, reading.attained, reading.totals, reading.figures):
+    for shown in (reading.now, reading.limits, reading.reported, reading.figures):
         list(shown())
     assert reading.num_waiting + reading.num_running >= 0
     assert reading.num_parked is None or reading.num_parked >= 0
