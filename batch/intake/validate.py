@@ -232,11 +232,8 @@ def conclusion(batch_id: str, report: CheckReport) -> Move:
                 "num_repeats": report.rows.num_repeats,
                 "model": report.model,
             },
-            {
-                "num_rows": len(report.rows),
-                "num_repeats": report.rows.num_repeats,
-                "num_bytes": report.num_bytes,
-            },
+            {"num_rows": len(report.rows), "num_bytes": report.num_bytes}
+            | ({"num_repeats": report.rows.num_repeats} if report.rows.num_repeats else {}),
         )
     return Move(
         batch_id,
